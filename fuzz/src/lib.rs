@@ -4,41 +4,51 @@
 //! uses nothing but the core, `bytes` and `serde_json`.
 
 use bytes::Bytes;
-use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
-use warmline_core::protocol::envelope::{Kind, Message, RpcError};
-use warmline_core::protocol::gone::{Breadth, SentSession};
+use warmline_core::era_detection::{
+    classify_http_probe, classify_late_initialize, classify_stdio_probe,
+};
+pub(crate) use warmline_core::error::reason::Reason;
+use warmline_core::message::envelope::{Message, MessageKind, RpcError};
+use warmline_core::message::lines::{LineCodec, StdioLine};
+use warmline_core::message::params::Params;
+use warmline_core::message::splice::{Edit, edit_object, to_single_line};
+use warmline_core::message::sse::{SseEvent, SseParser, SseTooLarge};
 use warmline_core::protocol::handshake::{read_discover_result, read_initialize_result};
-use warmline_core::protocol::headers::{ToolHeaders, decode_value, encode_value};
-use warmline_core::protocol::lines::{Line, LineCodec};
-use warmline_core::protocol::params::Params;
-use warmline_core::protocol::rounds::result_type;
-use warmline_core::protocol::splice::{Edit, edit_object, one_line};
-use warmline_core::protocol::sse::{SseEvent, SseParser, SseTooLarge};
-use warmline_core::protocol::status::{Body, Meaning, Standing, StatusFacts, read_status};
+pub use warmline_core::protocol::headers::{decode_value, encode_value};
+use warmline_core::protocol::http_status::{
+    GetStreamPresence, HttpReplyFacts, ReplyBody, ReplyMeaning, classify_reply,
+};
+use warmline_core::protocol::input_required::read_result_type;
+use warmline_core::protocol::param_headers::ParamHeaders;
+use warmline_core::protocol::session_gone::{SessionGoneMatching, SessionIdHeader};
 use warmline_core::record::Record;
-use warmline_core::verdict::{HttpAnswer, StdioAnswer, read_probe_http, read_probe_stdio};
 
 /// A message is split or refused; what is split is JSON, and stays the same under another id.
 pub fn envelope(input: &[u8]) {
     let raw = Bytes::copy_from_slice(input);
-    let message = match Message::split(raw.clone()) {
+    let message = match Message::parse(raw.clone()) {
         Ok(message) => message,
-        Err(fault) => return assert!(fault.at <= input.len(), "{fault} is outside of the input"),
+        Err(fault) => {
+            return assert!(
+                fault.offset <= input.len(),
+                "{fault} is outside of the input"
+            );
+        },
     };
     assert!(is_json(input), "split what is no JSON");
-    let renamed = Message::split(message.with_id(b"\"another\""));
+    let renamed = Message::parse(message.with_id(b"\"another\""));
     // A notification that gets an id becomes a request; nothing else may change.
     let renamed = renamed.unwrap_or_else(|fault| unreachable!("under another id: {fault}"));
-    assert!(renamed.kind() == message.kind() || message.kind() == Kind::Notification);
+    assert!(renamed.kind() == message.kind() || message.kind() == MessageKind::Notification);
     assert_eq!(renamed.method(), message.method());
     assert_eq!(renamed.params(), message.params());
     assert_eq!(renamed.result(), message.result());
     assert_eq!(renamed.error(), message.error());
-    let one = one_line(raw);
+    let one = to_single_line(raw);
     assert!(!one.contains(&b'\n') && !one.contains(&b'\r'));
     assert!(
-        Message::split(one).is_ok(),
+        Message::parse(one).is_ok(),
         "one line of a message is a message"
     );
     read_all_of(&message);
@@ -69,7 +79,7 @@ pub fn params_splice(input: &[u8]) {
         assert_eq!(after.member(name), expected, "{name}");
     }
     let mut with_meta = Vec::new();
-    params.write_with(&mut with_meta, &[], &meta_edits);
+    params.write_edited(&mut with_meta, &[], &meta_edits);
     let after = reparsed(with_meta);
     assert_eq!(after.meta_member("progressToken"), Some(&b"7"[..]));
     assert_eq!(after.meta_member("a"), None);
@@ -96,8 +106,8 @@ pub fn lines(input: &[u8]) {
     assert_eq!(lines_of(output.chunks(cut), max), whole);
     for line in whole {
         match line {
-            Line::Full(bytes) => assert!(bytes.len() <= max && !bytes.contains(&b'\n')),
-            Line::TooLong { bytes, .. } => assert!(bytes > max && bytes <= output.len()),
+            StdioLine::Complete(bytes) => assert!(bytes.len() <= max && !bytes.contains(&b'\n')),
+            StdioLine::TooLong { bytes, .. } => assert!(bytes > max && bytes <= output.len()),
         }
     }
 }
@@ -112,10 +122,10 @@ pub fn headers(input: &[u8]) {
         parts.next().unwrap_or_default(),
         parts.next().unwrap_or_default(),
     );
-    let Ok(tool) = ToolHeaders::of_schema(schema) else {
+    let Ok(tool) = ParamHeaders::from_schema(schema) else {
         return;
     };
-    let Ok(found) = tool.of(arguments) else {
+    let Ok(found) = tool.headers_for(arguments) else {
         return;
     };
     for (name, value) in found {
@@ -149,40 +159,52 @@ pub fn gone_status(input: &[u8]) {
     };
     let has = |bit: u8| flags & bit != 0;
     let body = Bytes::copy_from_slice(body);
-    let facts = StatusFacts {
+    let facts = HttpReplyFacts {
         status: u16::from_be_bytes([*high, *low]) % 1000,
         era: if has(1) { Era::Modern } else { Era::Legacy },
-        sent: if has(2) {
-            SentSession::WithId
+        session_id: if has(2) {
+            SessionIdHeader::Present
         } else {
-            SentSession::WithoutId
+            SessionIdHeader::Absent
         },
-        our_id: u64::from(flags >> 6),
+        request_id: u64::from(flags >> 6),
         body: if has(32) {
-            Body::Cut
+            ReplyBody::Truncated
         } else {
-            Body::Whole(&body)
+            ReplyBody::Complete(&body)
         },
         challenge: has(4).then(|| std::str::from_utf8(&body).unwrap_or_default()),
-        dialects: if has(8) { Breadth::Wide } else { Breadth::Sure },
-        standing: if has(16) {
-            Standing::Open
+        matching: if has(8) {
+            SessionGoneMatching::Wide
         } else {
-            Standing::None
+            SessionGoneMatching::Sure
+        },
+        get_stream: if has(16) {
+            GetStreamPresence::Open
+        } else {
+            GetStreamPresence::Absent
         },
     };
-    let gone = match read_status(&facts) {
-        Meaning::Answer(message) => {
-            assert!(matches!(message.kind(), Kind::Result | Kind::Error));
+    let gone = match classify_reply(&facts) {
+        ReplyMeaning::Response(message) => {
+            assert!(matches!(
+                message.kind(),
+                MessageKind::Result | MessageKind::Error
+            ));
             None
         },
-        Meaning::Wait => None,
-        Meaning::Refused { reason, gone } => {
+        ReplyMeaning::AwaitGetStream => None,
+        ReplyMeaning::Refused {
+            reason,
+            session_gone: gone,
+        } => {
             assert!(gone.is_some() || !(200..300).contains(&facts.status));
             assert!(reason != Reason::Internal);
             gone
         },
-        Meaning::Unknown { gone, .. } => gone,
+        ReplyMeaning::Unknown {
+            session_gone: gone, ..
+        } => gone,
     };
     if let Some(dialect) = gone {
         assert_eq!(
@@ -190,7 +212,7 @@ pub fn gone_status(input: &[u8]) {
             Era::Legacy,
             "a modern server has no session to lose"
         );
-        assert!(dialect.breadth() <= facts.dialects);
+        assert!(dialect.matching() <= facts.matching);
     }
 }
 
@@ -204,16 +226,14 @@ fn read_all_of(message: &Message) {
     if let Some(raw) = message.result() {
         drop(read_initialize_result(&raw));
         drop(read_discover_result(&raw));
-        drop(result_type(&raw));
+        drop(read_result_type(&raw));
     }
     for status in [200, 202, 400, 404, 500] {
-        drop(read_probe_http(
-            HttpAnswer::Status(status, Some(message)),
-            Version::NEWEST_MODERN,
-        ));
+        let answer = Some((status, Some(message)));
+        drop(classify_http_probe(answer, Version::NEWEST_MODERN));
     }
-    drop(read_probe_stdio(StdioAnswer::Probe(message)));
-    drop(read_probe_stdio(StdioAnswer::Initialize(message)));
+    drop(classify_stdio_probe(message));
+    drop(classify_late_initialize(message));
 }
 
 fn reparsed(raw: Vec<u8>) -> Params {
@@ -243,7 +263,7 @@ fn events_of<'a>(
     events
 }
 
-fn lines_of<'a>(pieces: impl Iterator<Item = &'a [u8]>, max: usize) -> Vec<Line> {
+fn lines_of<'a>(pieces: impl Iterator<Item = &'a [u8]>, max: usize) -> Vec<StdioLine> {
     let mut codec = LineCodec::new(max);
     let mut lines = Vec::new();
     for piece in pieces {

@@ -1,338 +1,388 @@
-//! The background gateway of this user: where it lives, and how commands speak with it.
+//! The background gateway of this user: where it lives, and how commands talk to it.
 //!
-//! Asked by: `up`, `down`, `ps`, `end`, and by commands of a run, which go through it while it is
-//! up.  Its folder is the user's alone; who listens on its socket is looked at before a word is
-//! said.
+//! Only the user can enter its folder. The owner of its socket is checked before anything is sent.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::future::Future;
 use std::io;
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::Args;
 use http::Method;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
-use warmline::clock;
-use warmline::config::process_variable;
-use warmline::core::code::Code;
-use warmline::core::delivery::Delivery;
-use warmline_gateway::local::{Answered, LocalGateway, Unanswered};
+use warmline_config::process_variable;
+use warmline_core::delivery::Delivery;
+use warmline_core::error::code::Code;
+use warmline_gateway::admin::socket_client::{SocketClient, SocketClientError, SocketResponse};
+use warmline_platform::clock;
 
-use crate::kept::Notes;
-use crate::problem::{Outcome, Problem};
+use crate::leftover_runs::LeftoverRunStore;
+use crate::output::problem::{CliResult, Problem};
 use crate::target::state_folder;
 
-mod hung;
-mod wording;
+mod admin_error;
 
-use hung::Silence;
-pub(crate) use wording::{of_error, of_rpc_error, unopened};
+pub(crate) use admin_error::{
+    parse_open_failure, problem_from_admin_error, problem_from_rpc_error,
+};
 
-/// Our own version: a gateway of another one is not spoken with.
+/// A gateway of another version is not used.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// What the system allows for the path of a socket.
-const LONGEST: usize = 100;
-/// A log that is larger is put aside when a gateway starts.
-const LARGE_LOG: u64 = 1 << 20;
+const MAX_SOCKET_PATH: usize = 100;
+/// A larger log is renamed when a gateway starts.
+const MAX_LOG_BYTES: u64 = 1 << 20;
+/// How long a gateway that closes connections may take to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a gateway may be silent before it is probed.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So long a gateway that breaks off may take to be gone.
-const TO_GO: Duration = Duration::from_secs(2);
-/// How often it is looked whether it is.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Where to find a gateway of this user.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GatewayLocationArgs {
+    /// The state folder of the gateway
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
+    /// The admin socket of another gateway of this user, such as that of `serve --admin`
+    #[arg(long, value_name = "FILE", conflicts_with = "state_dir")]
+    pub(crate) socket: Option<PathBuf>,
+}
 
-/// Where a background gateway lives.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct BackgroundGateway {
     folder: PathBuf,
-    socket: PathBuf,
-    named: Named,
+    /// The admin socket of another gateway, which commands cannot start.
+    admin_socket: Option<PathBuf>,
 }
 
-/// By what a home was named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
-    /// Its folder: whoever is not up there can be started.
-    ByFolder,
-    /// The socket of a gateway that somebody else starts.
-    BySocket,
-}
-
-/// What a gateway says of itself.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Hello {
+pub(crate) struct GatewayInfo {
     pub(crate) version: String,
     pub(crate) pid: u32,
     pub(crate) up_seconds: u64,
-    /// It takes no new call any more.
     #[serde(default)]
     draining: bool,
 }
 
-impl Home {
-    /// The home in a state folder.
-    pub(crate) fn of(state: &Path) -> Self {
-        let folder = state.join("up");
+enum NoResponse {
+    Failed(SocketClientError),
+    /// It listens and does not answer.
+    Unresponsive,
+}
+
+impl BackgroundGateway {
+    pub(crate) fn in_state_folder(state: &Path) -> Self {
         Self {
-            socket: folder.join("socket"),
-            folder,
-            named: Named::ByFolder,
+            folder: state.join("up"),
+            admin_socket: None,
         }
     }
 
-    /// The home that was typed: by its state folder, or by the socket of a gateway that lives
-    /// elsewhere.
-    pub(crate) fn typed(state: Option<&Path>, socket: Option<&Path>) -> Outcome<Self> {
-        let home = Self::of(&state_folder(state)?);
-        Ok(match socket {
-            Some(socket) => Self {
-                socket: socket.to_owned(),
-                named: Named::BySocket,
-                ..home
-            },
-            None => home,
+    pub(crate) fn from_args(args: &GatewayLocationArgs) -> CliResult<Self> {
+        Ok(Self {
+            admin_socket: args.socket.clone(),
+            ..Self::in_state_folder(&state_folder(args.state_dir.as_deref())?)
         })
     }
 
-    /// The state folder that it lives in.
-    pub(crate) fn state(&self) -> &Path {
+    pub(crate) fn state_folder(&self) -> &Path {
         self.folder.parent().unwrap_or(&self.folder)
     }
 
-    /// The notes of runs that commands left beside it; none where it was named by a socket.
-    pub(crate) fn notes(&self) -> Outcome<Option<Notes>> {
-        match self.named {
-            Named::ByFolder => Notes::in_state(self.state()),
-            Named::BySocket => Ok(None),
+    /// The notes of runs that commands left beside it; none for an admin socket.
+    pub(crate) fn leftover_runs(&self) -> CliResult<Option<LeftoverRunStore>> {
+        match self.admin_socket {
+            None => LeftoverRunStore::in_state_folder(self.state_folder()),
+            Some(_) => Ok(None),
         }
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
-        let shorter = match self.named {
-            Named::ByFolder if is_too_long(&self.socket) => self.shorter(),
-            Named::ByFolder | Named::BySocket => None,
-        };
-        shorter.unwrap_or_else(|| self.socket.clone())
+    pub(crate) fn socket_path(&self) -> PathBuf {
+        if let Some(socket) = &self.admin_socket {
+            return socket.clone();
+        }
+        let socket = self.folder.join("socket");
+        let short = is_socket_path_too_long(&socket).then(|| self.short_socket_path());
+        short.flatten().unwrap_or(socket)
     }
 
-    /// A place for the socket where the path of the folder is too long for one: in the folder of
-    /// this user's sockets, if there is one. Whoever means the same folder finds it there.
-    fn shorter(&self) -> Option<PathBuf> {
+    /// A path for the socket in the user's runtime folder, derived from the gateway's folder.
+    fn short_socket_path(&self) -> Option<PathBuf> {
         let folder = fs::metadata(&self.folder).ok()?;
         let runtime = process_variable("XDG_RUNTIME_DIR").map(PathBuf::from)?;
         let name = format!("warmline-{:x}-{:x}", folder.dev(), folder.ino());
-        Some(runtime.join(name)).filter(|path| path.is_absolute() && !is_too_long(path))
+        Some(runtime.join(name)).filter(|path| path.is_absolute() && !is_socket_path_too_long(path))
     }
 
-    /// Nobody is there. Where a background gateway may be up or not that is no fault; who names
-    /// the socket of a gateway means one that is.
-    pub(crate) fn absent(&self) -> Outcome<()> {
-        match self.named {
-            Named::ByFolder => Ok(()),
-            Named::BySocket => {
-                let what = format!("nothing listens at the socket `{}`", self.socket.display());
-                Err(Problem::new(Code::CannotReach, what)
-                    .delivered(Delivery::Unsent)
-                    .hint("name the one that `warmline serve --admin FILE` was given, as long as it runs"))
-            },
-        }
+    /// Whether no gateway need be up: an admin socket names one that is.
+    pub(crate) fn check_absence_allowed(&self) -> CliResult<()> {
+        let Some(socket) = &self.admin_socket else {
+            return Ok(());
+        };
+        let what = format!("nothing listens on the socket `{}`", socket.display());
+        Err(Problem::new(Code::CannotReach, what)
+            .with_delivery(Delivery::Unsent)
+            .with_hint("name the socket of a running `warmline serve --admin FILE`"))
     }
 
-    pub(crate) fn log(&self) -> PathBuf {
+    pub(crate) fn log_path(&self) -> PathBuf {
         self.folder.join("log")
     }
 
-    pub(crate) fn gateway(&self) -> LocalGateway {
-        LocalGateway::at(self.socket())
+    pub(crate) fn socket_client(&self) -> SocketClient {
+        SocketClient::new(self.socket_path())
     }
 
-    /// Makes the folder, for this user alone, or looks whether it is so.
-    pub(crate) fn make(&self) -> Outcome<()> {
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.folder);
-        made.map_err(|error| self.unusable(error.to_string()))?;
-        let seen = fs::symlink_metadata(&self.folder);
-        let seen = seen.map_err(|error| self.unusable(error.to_string()))?;
-        if !seen.is_dir() || seen.uid() != rustix::process::geteuid().as_raw() {
-            return Err(self.unusable("it is not a folder of this user"));
+    /// Creates the folder, for this user only, or checks that it is so.
+    pub(crate) fn ensure_folder(&self) -> CliResult<()> {
+        let unusable = |error: io::Error| self.unusable_folder_error(error.to_string());
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(&self.folder);
+        made.map_err(unusable)?;
+        let folder = fs::symlink_metadata(&self.folder).map_err(unusable)?;
+        if !folder.is_dir() || folder.uid() != rustix::process::geteuid().as_raw() {
+            return Err(self.unusable_folder_error("it is not a folder of this user"));
         }
         let private = fs::Permissions::from_mode(0o700);
-        fs::set_permissions(&self.folder, private)
-            .map_err(|error| self.unusable(error.to_string()))?;
-        let socket = self.socket();
-        if is_too_long(&socket) {
+        fs::set_permissions(&self.folder, private).map_err(unusable)?;
+        let socket = self.socket_path();
+        if is_socket_path_too_long(&socket) {
             let why = format!(
-                "its socket would be `{}`, and the system allows {LONGEST} characters",
+                "its socket would be `{}`, and the system allows {MAX_SOCKET_PATH} characters",
                 socket.display()
             );
-            let short = "set XDG_RUNTIME_DIR to a short folder of yours, which sockets go to \
-                 then; or name a shorter one with --state-dir, in every command";
-            return Err(self.unusable(why).hint(short));
+            let short = "set XDG_RUNTIME_DIR to a short folder of yours for the socket; or choose a \
+                 shorter state folder with --state-dir, in every command";
+            return Err(self.unusable_folder_error(why).with_hint(short));
         }
         Ok(())
     }
 
-    /// The right to be the gateway of this home, until it is dropped; none while another has it.
-    pub(crate) fn claim(&self) -> Outcome<Option<File>> {
-        let lock = self.private_file("lock")?;
+    /// Claims the folder until the lock is dropped; none while another gateway has it.
+    pub(crate) fn try_lock(&self) -> CliResult<Option<File>> {
+        let lock = self.open_private_file("lock")?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(lock)),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(self.unusable(error.to_string())),
+            Err(TryLockError::Error(error)) => Err(self.unusable_folder_error(error.to_string())),
         }
     }
 
-    /// Whether nobody is the gateway of this home; elsewhere, whether nobody answers any more.
-    pub(crate) async fn is_left(&self) -> Outcome<bool> {
-        if self.named == Named::ByFolder {
-            return Ok(self.claim()?.is_some());
+    /// Whether no gateway has the folder; for an admin socket, whether nothing answers.
+    pub(crate) async fn is_gone(&self) -> CliResult<bool> {
+        match self.admin_socket {
+            None => Ok(self.try_lock()?.is_some()),
+            Some(_) => Ok(self.info().await?.is_none()),
         }
-        Ok(self.hello().await?.is_none())
     }
 
-    /// The log, to be added to. One that has grown large is put aside.
-    pub(crate) fn open_log(&self) -> Outcome<File> {
-        let is_large = fs::metadata(self.log()).is_ok_and(|seen| seen.len() > LARGE_LOG);
-        if is_large {
-            let old = self.folder.join("log.old");
-            fs::rename(self.log(), old).map_err(|error| self.unusable(error.to_string()))?;
+    pub(crate) fn open_log(&self) -> CliResult<File> {
+        let path = self.log_path();
+        if fs::metadata(&path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
+            fs::rename(path, self.folder.join("log.old"))
+                .map_err(|error| self.unusable_folder_error(error.to_string()))?;
         }
-        self.private_file("log")
+        self.open_private_file("log")
     }
 
-    fn private_file(&self, name: &str) -> Outcome<File> {
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(self.folder.join(name))
-            .map_err(|error| self.unusable(error.to_string()))
+    fn open_private_file(&self, name: &str) -> CliResult<File> {
+        let mut options = OpenOptions::new();
+        let options = options.create(true).append(true).mode(0o600);
+        let opened = options.open(self.folder.join(name));
+        opened.map_err(|error| self.unusable_folder_error(error.to_string()))
     }
 
-    fn unusable(&self, why: impl Into<String>) -> Problem {
-        let what = format!(
-            "the background gateway cannot live in `{}`",
-            self.folder.display()
-        );
+    fn unusable_folder_error(&self, why: impl Into<String>) -> Problem {
+        let folder = self.folder.display();
+        let what = format!("the background gateway cannot use its folder `{folder}`");
         Problem::new(Code::StoreUnavailable, what)
-            .because(why)
-            .hint("name another folder with --state-dir")
+            .with_cause(why)
+            .with_hint("choose another state folder with --state-dir")
     }
 
-    /// The gateway that is up, if one is. One that is going down is not.
-    pub(crate) async fn hello(&self) -> Outcome<Option<Hello>> {
-        let Some(answered) = self.ask(Method::GET, "/admin").await? else {
+    /// The gateway that is up; none while it drains.
+    pub(crate) async fn info(&self) -> CliResult<Option<GatewayInfo>> {
+        let Some(response) = self.request(Method::GET, "/admin").await? else {
             return Ok(None);
         };
-        match serde_json::from_slice::<Hello>(&answered.body) {
-            Ok(hello) => Ok(Some(hello).filter(|hello| !hello.draining)),
-            Err(_) => Err(self.strange(&answered)),
+        match serde_json::from_slice::<GatewayInfo>(&response.body) {
+            Ok(info) => Ok(Some(info).filter(|info| !info.draining)),
+            Err(_) => Err(self.unexpected_response_error(&response)),
         }
     }
 
-    /// Asks the gateway for something that it has in JSON; none where none is up.
-    pub(crate) async fn look(&self, path: &str) -> Outcome<Option<Value>> {
-        let Some(answered) = self.ask(Method::GET, path).await? else {
-            return Ok(None);
-        };
-        self.understood(&answered).map(Some)
+    pub(crate) async fn get_json(&self, path: &str) -> CliResult<Option<Value>> {
+        match self.request(Method::GET, path).await? {
+            Some(response) => self.parse_response(&response).map(Some),
+            None => Ok(None),
+        }
     }
 
-    /// What a gateway of our own version answered.
-    pub(crate) fn understood(&self, answered: &Answered) -> Outcome<Value> {
-        if answered.version.as_deref() != Some(VERSION) {
-            return Err(of_another_version(answered.version.as_deref()));
-        }
-        let value: Value =
-            serde_json::from_slice(&answered.body).map_err(|_| self.strange(answered))?;
+    pub(crate) fn parse_response(&self, response: &SocketResponse) -> CliResult<Value> {
+        check_version(response.version.as_deref())?;
+        let value: Value = serde_json::from_slice(&response.body)
+            .map_err(|_| self.unexpected_response_error(response))?;
         match value.get("error") {
-            Some(error) => Err(of_error(error)),
+            Some(error) => Err(problem_from_admin_error(error)),
             None => Ok(value),
         }
     }
 
-    /// Asks the gateway for something that may be asked twice; none where none is up. One that
-    /// breaks off is going: a moment later it is gone, or another is there.
-    pub(crate) async fn ask(&self, method: Method, path: &str) -> Outcome<Option<Answered>> {
-        let by = clock::after(TO_GO);
+    /// Sends an idempotent request; none if no gateway is up. One that closes the connection is
+    /// exiting: a moment later it is gone, or another is there.
+    pub(crate) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> CliResult<Option<SocketResponse>> {
+        let by = clock::after(EXIT_TIMEOUT);
         loop {
-            let gateway = self.gateway();
-            let asked = self.unless_it_hangs(gateway.ask(method.clone(), path, None));
-            match asked.await {
-                Err(Silence::Unanswered(Unanswered::Broken(_))) if clock::now() < by => {
-                    clock::sleep(LOOK_EVERY).await;
+            let gateway = self.socket_client();
+            let request = gateway.request(method.clone(), path, None);
+            match self.wait_while_responsive(request).await {
+                Err(NoResponse::Failed(SocketClientError::Broken(_))) if clock::now() < by => {
+                    clock::sleep(POLL_INTERVAL).await;
                 },
-                answered => return self.heard(answered).await,
+                response => return self.response_or_absent(response).await,
             }
         }
     }
 
-    /// Whether a gateway listens there that answers nothing.
-    pub(crate) async fn is_hung(&self) -> bool {
-        let gateway = self.gateway();
-        let asked = gateway.ask(Method::GET, "/admin", None);
-        matches!(self.unless_it_hangs(asked).await, Err(Silence::Hangs))
+    pub(crate) async fn is_unresponsive(&self) -> bool {
+        let gateway = self.socket_client();
+        let request = gateway.request(Method::GET, "/admin", None);
+        let response = self.wait_while_responsive(request).await;
+        matches!(response, Err(NoResponse::Unresponsive))
     }
 
-    /// Hands something to the gateway, once; none where none is up, or it is going down.
-    pub(crate) async fn hand(&self, path: &str, body: Bytes) -> Outcome<Option<Answered>> {
-        let gateway = self.gateway();
-        let asked = self.unless_it_hangs(gateway.ask(Method::POST, path, Some(body)));
-        let answered = self.heard(asked.await).await?;
-        Ok(answered.filter(|answered| !wording::says_it_goes(answered)))
+    pub(crate) async fn post(&self, path: &str, body: Bytes) -> CliResult<Option<SocketResponse>> {
+        let gateway = self.socket_client();
+        let request = gateway.request(Method::POST, path, Some(body));
+        let response = self.wait_while_responsive(request).await;
+        let response = self.response_or_absent(response).await?;
+        Ok(response.filter(|response| !admin_error::is_draining_response(response)))
     }
 
-    async fn heard(&self, asked: Result<Answered, Silence>) -> Outcome<Option<Answered>> {
-        match asked {
-            Ok(answered) => Ok(Some(answered)),
-            Err(Silence::Unanswered(Unanswered::Nobody(error)))
-                if is_absence(&error) || is_too_long(&self.socket()) =>
+    /// Waits for an answer for as long as the gateway answers anything.
+    async fn wait_while_responsive<T>(
+        &self,
+        request: impl Future<Output = Result<T, SocketClientError>>,
+    ) -> Result<T, NoResponse> {
+        let mut request = pin!(request);
+        loop {
+            if let Ok(response) = clock::timeout(PROBE_TIMEOUT, &mut request).await {
+                return response.map_err(NoResponse::Failed);
+            }
+            let gateway = self.socket_client();
+            let probe = gateway.request(Method::GET, "/admin", None);
+            if clock::timeout(PROBE_TIMEOUT, probe).await.is_err() {
+                return Err(NoResponse::Unresponsive);
+            }
+        }
+    }
+
+    async fn unresponsive_error(&self) -> Problem {
+        let process = match self.socket_client().peer_pid().await {
+            Some(pid) => format!("process {pid}"),
+            None => "a process".to_owned(),
+        };
+        let what = format!("the background gateway hangs: {process} listens and does not answer");
+        Problem::new(Code::CannotReach, what)
+            .with_location(self.socket_path().display().to_string())
+            .with_delivery(Delivery::Unsent)
+            .with_hint("`warmline down` ends it; `warmline down --now` does not wait for it")
+    }
+
+    /// Ends a gateway that hangs: by SIGTERM, and after `grace` by SIGKILL. The process that listens
+    /// on the socket is looked up before each signal.
+    pub(crate) async fn terminate_unresponsive(&self, grace: Duration) -> CliResult<()> {
+        let Some(pid) = self.socket_client().peer_pid().await else {
+            return Ok(());
+        };
+        for (signal, time) in [(Signal::TERM, grace), (Signal::KILL, KILL_TIMEOUT)] {
+            if self.socket_client().peer_pid().await != Some(pid) {
+                return Ok(());
+            }
+            let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            if let Some(process) = process {
+                // It may have exited meanwhile.
+                kill_process(process, signal).ok();
+            }
+            let by = clock::after(time);
+            while clock::now() < by {
+                if self.socket_client().peer_pid().await != Some(pid) {
+                    return Ok(());
+                }
+                clock::sleep(POLL_INTERVAL).await;
+            }
+        }
+        Err(self.unresponsive_error().await)
+    }
+
+    async fn response_or_absent(
+        &self,
+        response: Result<SocketResponse, NoResponse>,
+    ) -> CliResult<Option<SocketResponse>> {
+        match response {
+            Ok(response) => Ok(Some(response)),
+            Err(NoResponse::Failed(SocketClientError::NotListening(error)))
+                if is_not_listening(&error) || is_socket_path_too_long(&self.socket_path()) =>
             {
                 Ok(None)
             },
-            Err(Silence::Hangs) => Err(self.hangs().await),
-            Err(Silence::Unanswered(unanswered)) => {
-                let what = "the background gateway cannot be asked";
+            Err(NoResponse::Unresponsive) => Err(self.unresponsive_error().await),
+            Err(NoResponse::Failed(error)) => {
+                let what = "cannot reach the background gateway";
                 Err(Problem::new(Code::CannotReach, what)
-                    .at(self.socket().display().to_string())
-                    .because(unanswered.to_string())
-                    .delivered(Delivery::Unsent)
-                    .hint("look at its log, or start another: `warmline up`"))
+                    .with_location(self.socket_path().display().to_string())
+                    .with_cause(error.to_string())
+                    .with_delivery(Delivery::Unsent)
+                    .with_hint("see its log, or start another: `warmline up`"))
             },
         }
     }
 
-    fn strange(&self, answered: &Answered) -> Problem {
-        let what = "what listens on the background gateway's socket is none";
+    fn unexpected_response_error(&self, response: &SocketResponse) -> Problem {
+        let what = "the program that listens on the background gateway's socket is no gateway";
         Problem::new(Code::OpenFailed, what)
-            .at(self.socket().display().to_string())
-            .because(format!("it answered with status {}", answered.status))
-            .delivered(Delivery::Unsent)
+            .with_location(self.socket_path().display().to_string())
+            .with_cause(format!("it answered with status {}", response.status))
+            .with_delivery(Delivery::Unsent)
     }
 }
 
-/// A gateway of another version is up.
-pub(crate) fn of_another_version(version: Option<&str>) -> Problem {
-    let version = version.unwrap_or("unknown");
-    let what =
-        format!("the background gateway is of version {version}, and this command of {VERSION}");
-    Problem::new(Code::OpenFailed, what)
-        .delivered(Delivery::Unsent)
-        .hint("start it anew: `warmline down`, then `warmline up`; what programs remember ends with it")
+pub(crate) fn check_version(version: Option<&str>) -> CliResult<()> {
+    if version == Some(VERSION) {
+        return Ok(());
+    }
+    let what = format!(
+        "the background gateway has version {}, this command {VERSION}",
+        version.unwrap_or("unknown")
+    );
+    Err(Problem::new(Code::OpenFailed, what)
+        .with_delivery(Delivery::Unsent)
+        .with_hint(
+            "restart it: `warmline down`, then `warmline up`; the state of programs is lost",
+        ))
 }
 
-/// Whether no socket can have this path, so that nobody listens there.
-fn is_too_long(path: &Path) -> bool {
-    path.as_os_str().len() > LONGEST
+/// Whether no socket can have this path, so that nothing listens there.
+fn is_socket_path_too_long(path: &Path) -> bool {
+    path.as_os_str().len() > MAX_SOCKET_PATH
 }
 
-/// Whether a socket is not there, or nobody listens on it any more.
-fn is_absence(error: &io::Error) -> bool {
+fn is_not_listening(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory

@@ -1,105 +1,96 @@
 //! The binary `warmline`: parse, run, exit.
 
-mod advice;
-mod args;
-mod ask;
+mod backend;
 mod background;
-mod clock;
-mod command;
-mod content;
-mod conversation;
-mod dashes;
-mod gate;
-mod interrupt;
-mod kept;
-mod log;
-mod problem;
-mod program;
-mod report;
-mod rules;
-mod run;
+mod commands;
+mod gateway_host;
+mod hints;
+mod leftover_runs;
+mod logging;
+mod output;
+mod prompt;
+mod signals;
 mod target;
-mod unread;
 mod values;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 
-use crate::args::{Complaint, Lasts, Look, Typed};
-use crate::problem::{Outcome, Problem};
-use crate::report::Report;
+use warmline_core::error::code::Code;
+
+use crate::commands::{Cli, CommandLifetime};
+use crate::hints::command_line::{problem_from_clap, with_separator_hint};
+use crate::output::problem::{CliResult, Problem};
+use crate::output::{OutputArgs, Report};
 
 fn main() -> ExitCode {
-    // Children die with us, whatever kills us: this binary is also their warden.
-    warmline::warden::run_if_asked();
-    keep_memory_private();
-    let typed = match Typed::try_parse() {
+    // This binary is also the warden of our children, which end with us.
+    warmline_upstream::child::warden::run_if_asked();
+    set_not_dumpable();
+    let typed = match Cli::try_parse() {
         Ok(typed) => typed,
-        Err(error) => return complain(&error),
+        Err(error) => return report_parse_error(&error),
     };
-    log::start(typed.command.lasts());
-    // One for the whole life of the process: what is told in the middle of a call needs it too.
-    let report: &'static Report = Box::leak(Box::new(Report::new(&typed.look)));
+    if typed.command.lifetime() == CommandLifetime::OneShot {
+        logging::start_for_command();
+    }
+    // Listeners of calls need it for the life of the process.
+    let report: &'static Report = Box::leak(Box::new(Report::new(&typed.output)));
     let exit = match run(typed, report) {
         Ok(exit) => exit,
         Err(problem) => {
-            let problem = dashes::pointed_out(problem);
-            report.problem(&problem);
-            problem.exit()
+            let problem = with_separator_hint(problem, Cli::command());
+            report.print_problem(&problem);
+            problem.exit_code()
         },
     };
-    log::flush();
-    ExitCode::from(report.finish(exit))
+    logging::flush();
+    ExitCode::from(report.final_exit_code(exit))
 }
 
-/// Tokens and keys are in our memory: no core dump holds them, and no other process of the same
-/// user reads them. Programs that we start are not concerned.
-fn keep_memory_private() {
+/// Keeps tokens and keys out of core dumps and of the reach of other processes. Programs that we start
+/// are not affected.
+fn set_not_dumpable() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-        // It cannot fail with this value; where it did, we would be as other programs are.
+        // It cannot fail with this value.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     }
 }
 
-/// Says what is wrong with the command line, or shows the help that was asked for.
-fn complain(error: &clap::Error) -> ExitCode {
-    let report = Report::new(&Look::guessed(std::env::args_os()));
-    match Complaint::of(error) {
-        Complaint::Answer(text) => {
-            report.data(&text);
-            ExitCode::from(report.finish(0))
-        },
-        Complaint::Help(text) => {
-            report.say(text.trim_end());
-            ExitCode::from(2)
-        },
-        Complaint::Problem(problem) => {
-            let problem = dashes::pointed_out(problem);
-            report.problem(&problem);
-            ExitCode::from(problem.exit())
-        },
+/// Reports an error of the command line, or prints the help that was asked for.
+fn report_parse_error(error: &clap::Error) -> ExitCode {
+    let report = Report::new(&OutputArgs::from_raw_args(std::env::args_os()));
+    let help = error.render().ansi().to_string();
+    if [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion].contains(&error.kind()) {
+        report.print(&help);
+        return ExitCode::from(report.final_exit_code(0));
     }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        report.print_to_stderr(help.trim_end());
+        return ExitCode::from(2);
+    }
+    let problem = with_separator_hint(problem_from_clap(error), Cli::command());
+    report.print_problem(&problem);
+    ExitCode::from(problem.exit_code())
 }
 
-/// Runs the command on a small runtime, a service on one for all processors; the exit code says
-/// how it went.
-fn run(typed: Typed, report: &'static Report) -> Outcome<u8> {
-    let mut builder = match typed.command.lasts() {
-        Lasts::OneCommand | Lasts::UntilClosed => tokio::runtime::Builder::new_current_thread(),
-        Lasts::UntilStopped => tokio::runtime::Builder::new_multi_thread(),
+/// Runs a command on one thread, a service on all processors. Returns the exit code.
+fn run(typed: Cli, report: &'static Report) -> CliResult<u8> {
+    let mut builder = match typed.command.lifetime() {
+        CommandLifetime::OneShot | CommandLifetime::UntilInputClosed => {
+            tokio::runtime::Builder::new_current_thread()
+        },
+        CommandLifetime::UntilStopped => tokio::runtime::Builder::new_multi_thread(),
     };
     let runtime = builder.enable_all().build().map_err(|error| {
-        Problem::new(
-            warmline::core::code::Code::Bug,
-            "no runtime could be started",
-        )
-        .because(error.to_string())
+        Problem::new(Code::Bug, "cannot start a runtime").with_cause(error.to_string())
     })?;
-    let outcome = runtime.block_on(command::run(typed.command, report));
-    // Somebody who was asked something may still sit before an empty line: nobody waits for that.
+    let outcome = runtime.block_on(commands::run(typed.command, report));
+    // A prompt may still read a line: nothing waits for it.
     runtime.shutdown_background();
     outcome
 }

@@ -4,282 +4,278 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use warmline::config::{
-    Access, Config, ConfigFile, Declaration, Folders, Origin, parse_url, plain_name,
-    public_command, public_url,
+use warmline_config::trust::TrustStore;
+use warmline_config::{
+    Config, ConfigFile, ConfigFolders, Declaration, DeclaredAccess, FileOrigin, normalize_name,
+    parse_url, redact_command, redact_url,
 };
-use warmline::core::code::Code;
-use warmline::core::era::Era;
-use warmline::core::exchange::Patience;
-use warmline::settings::{EngineSettings, ProcessVariables, ServerSettings, process_text};
-use warmline::trust::TrustStore;
-use warmline::upstream::{Reach, Server};
+use warmline_core::era::Era;
+use warmline_core::error::code::Code;
+use warmline_core::exchange::Deadlines;
+use warmline_engine::settings::{
+    EngineSettings, ServerSettings, SettingsGroup as _, try_process_variable,
+};
+use warmline_upstream::{ServerTarget, TransportConfig};
 
-use crate::args::{Connect, EraChoice};
-use crate::problem::{Outcome, Problem, first_of_all};
+use crate::output::problem::{CliResult, Problem, first_config_error};
 
-mod around;
-mod beside;
-mod general;
-mod missing;
-mod split;
+mod connect_args;
+mod positionals;
 
-pub(crate) use general::URL as GENERAL_URL;
-pub(crate) use missing::Incomplete;
-pub(crate) use split::{Named, aim_of, shown, split, too_many};
+pub(crate) use connect_args::{ConnectArgs, EraChoice, URL_VARIABLE, positive_duration};
+pub(crate) use positionals::{
+    ExpectedName, TargetArgs, extra_word_error, parse_target, redact_word,
+};
 
-/// A server that a command speaks to.
 #[derive(Debug)]
 pub(crate) struct Target {
-    pub(crate) server: Server,
-    pub(crate) patience: Patience,
-    /// What is decided about it, each value with its origin.
+    pub(crate) server: ServerTarget,
+    pub(crate) deadlines: Deadlines,
     pub(crate) settings: ServerSettings,
-    /// What its declaration says about callers of a gateway.
-    pub(crate) access: Access,
-    /// What is decided for all servers together.
+    /// Access rules of its declaration, for a gateway.
+    pub(crate) access: DeclaredAccess,
     pub(crate) engine: EngineSettings,
     pub(crate) source: TargetSource,
-    /// Where the token that is sent comes from, in words.
-    pub(crate) token_from: Option<String>,
-    /// Things worth knowing about how it was put together.
-    pub(crate) notes: Vec<Note>,
-    general: General,
+    /// Where the token comes from, in words.
+    pub(crate) token_source: Option<String>,
+    pub(crate) notes: Vec<TargetNote>,
+    pub(crate) generic_variables: GenericVariables,
 }
 
-/// Something worth knowing about a target.
 #[derive(Clone, Debug)]
-pub(crate) enum Note {
+pub(crate) enum TargetNote {
     /// Where a part of it comes from.
     Origin(String),
-    /// Something the reader may not have meant so.
+    /// Something that the user may not have meant.
     Warning(String),
 }
 
-/// Whether variables that name no server speak for this one.
+/// Whether variables that name no server apply to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum General {
-    Speaks,
-    Silent,
+pub(crate) enum GenericVariables {
+    Apply,
+    Ignore,
 }
 
-/// Where a target comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum TargetSource {
-    /// It was typed.
-    Typed,
-    /// The gateway around the program that started us serves it.
-    Around,
-    /// A configuration file declares it there.
+    CommandLine,
+    /// The gateway of the enclosing `warmline run` serves it.
+    EnclosingGateway,
     Configured {
-        place: String,
-        origin: Origin,
-        /// How it is reached as the file writes it: nothing in it is expanded.
-        reaches: String,
+        location: String,
+        origin: FileOrigin,
+        /// Its address as written in the file: no variable is expanded.
+        unexpanded_address: String,
     },
 }
 
 impl TargetSource {
-    /// A variable says where it is, and not the file.
-    fn comes_from(&mut self, variable: &str, url: &str) {
-        if let Self::Configured { reaches, .. } = self {
-            *reaches = format!("{} (from {variable})", public_url(url));
+    /// A variable overrides the URL of the file.
+    fn set_variable_url(&mut self, variable: &str, url: &str) {
+        if let Self::Configured {
+            unexpanded_address, ..
+        } = self
+        {
+            *unexpanded_address = format!("{} (from {variable})", redact_url(url));
         }
     }
 }
 
-/// What a command was told to speak to, before it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub(crate) enum TargetSpec {
     Url(String),
     Name(String),
     Command(Vec<OsString>),
 }
 
 impl Target {
-    /// Looks a target up and applies what was typed beside it.
-    pub(crate) fn find(aim: &Aim, connect: &Connect) -> Outcome<Self> {
-        Self::find_among(aim, connect, General::Speaks)
+    pub(crate) fn resolve(spec: &TargetSpec, connect: &ConnectArgs) -> CliResult<Self> {
+        Self::resolve_among(spec, connect, GenericVariables::Apply)
     }
 
-    /// The same, where it may be one of several: then variables that name no server are silent.
-    pub(crate) fn find_among(aim: &Aim, connect: &Connect, general: General) -> Outcome<Self> {
-        let mut target = match aim {
-            Aim::Url(url) => Self::of_url(url)?,
-            Aim::Command(words) => Self::of_command(words)?,
-            Aim::Name(name) => Self::of_name(name, connect)?,
+    /// The same for one of several targets: then variables that name no server are ignored.
+    pub(crate) fn resolve_among(
+        spec: &TargetSpec,
+        connect: &ConnectArgs,
+        generic: GenericVariables,
+    ) -> CliResult<Self> {
+        let mut target = match spec {
+            TargetSpec::Url(url) => Self::from_url(url)?,
+            TargetSpec::Command(words) => Self::from_command(words)?,
+            TargetSpec::Name(name) => Self::from_config(name, connect)?,
         };
-        if general == General::Silent {
-            target.general = general;
+        if generic == GenericVariables::Ignore {
+            target.generic_variables = generic;
         }
-        target.decided(connect)
+        target.with_overrides(connect)
     }
 
-    /// The same, with what the environment and the command line decide about it.
-    fn decided(mut self, connect: &Connect) -> Outcome<Self> {
-        self.settings.take_process_environment()?;
-        self.engine.take_process_environment()?;
-        self.apply(connect)?;
-        self.settle()?;
+    pub(crate) fn with_overrides(mut self, connect: &ConnectArgs) -> CliResult<Self> {
+        self.settings.apply_process_environment()?;
+        self.engine.apply_process_environment()?;
+        self.apply_connect_args(connect)?;
+        self.settings.normalize()?;
+        self.engine.normalize()?;
+        self.settings.apply_to(&mut self.server);
+        self.deadlines = self.settings.policy.deadlines;
         Ok(self)
     }
 
-    /// Allows each step so much time, without saying that somebody decided so. A program may take as
-    /// long to start as anywhere else: one that is slow is not broken.
-    pub(crate) fn hurry(&mut self, limit: Duration) {
-        let times = &mut self.server.times;
+    /// Limits each step, without marking the settings as explicit. A program keeps its own time to
+    /// start: a slow one is not broken.
+    pub(crate) fn limit_timeouts(&mut self, limit: Duration) {
+        let times = &mut self.server.timeouts;
         (times.connect, times.handshake) = (limit, limit);
-        self.patience = Patience {
+        self.deadlines = Deadlines {
             idle: limit,
             total: limit,
         };
     }
 
-    /// How it is reached, for people: as it was typed or written, without what could be secret.
-    pub(crate) fn place(&self) -> String {
-        match (&self.source, &self.server.reach) {
-            (TargetSource::Configured { reaches, .. }, _) => reaches.clone(),
-            (_, Reach::Http(http)) => public_url(http.url.as_str()),
-            (_, Reach::Stdio(stdio)) => {
+    /// The address for people: as typed or written, without anything secret.
+    pub(crate) fn display_address(&self) -> String {
+        if let TargetSource::Configured {
+            unexpanded_address, ..
+        } = &self.source
+        {
+            return unexpanded_address.clone();
+        }
+        match &self.server.transport {
+            TransportConfig::Http(http) => redact_url(http.url.as_str()),
+            TransportConfig::Stdio(stdio) => {
                 let args = stdio.args.iter().map(String::as_str);
-                public_command(std::iter::once(stdio.program.as_str()).chain(args))
+                redact_command(std::iter::once(stdio.program.as_str()).chain(args))
             },
         }
     }
 
-    /// How to name it on another command line.
-    pub(crate) fn again(&self) -> String {
-        match (&self.source, &self.server.reach) {
-            (TargetSource::Configured { .. } | TargetSource::Around, _) => self.server.name.clone(),
-            (TargetSource::Typed, Reach::Http(_)) => self.place(),
-            (TargetSource::Typed, Reach::Stdio(_)) => format!("-- {}", self.place()),
+    pub(crate) fn to_argument(&self) -> String {
+        match (&self.source, &self.server.transport) {
+            (TargetSource::Configured { .. } | TargetSource::EnclosingGateway, _) => {
+                self.server.name.clone()
+            },
+            (TargetSource::CommandLine, TransportConfig::Http(_)) => self.display_address(),
+            (TargetSource::CommandLine, TransportConfig::Stdio(_)) => {
+                format!("-- {}", self.display_address())
+            },
         }
     }
 
-    /// Whether requests carry a header that says who asks.
-    pub(crate) fn sends_credential(&self) -> bool {
-        has_headers(&self.server)
-    }
-
-    /// The path of its URL, if variables of the environment were filled into it.
+    /// The path of its URL, if it contains variables: it may be a secret.
     pub(crate) fn secret_path(&self) -> Option<String> {
-        match (&self.source, &self.server.reach) {
-            (TargetSource::Configured { reaches, .. }, Reach::Http(http))
-                if reaches.contains("${") && http.url.path().len() > 1 =>
-            {
-                Some(http.url.path().to_owned())
-            },
-            _ => None,
-        }
+        let TransportConfig::Http(http) = &self.server.transport else {
+            return None;
+        };
+        let has_variables = matches!(&self.source, TargetSource::Configured { .. })
+            && self.display_address().contains("${");
+        (has_variables && http.url.path().len() > 1).then(|| http.url.path().to_owned())
     }
 
-    fn of_url(url: &str) -> Outcome<Self> {
+    fn from_url(url: &str) -> CliResult<Self> {
         let parsed = parse_url(url).map_err(|why| {
-            Problem::usage(format!("`{}` is not the URL of a server", public_url(url))).because(why)
+            Problem::usage(format!("`{}` is not the URL of a server", redact_url(url)))
+                .with_cause(why)
         })?;
         let host = parsed.host_str().unwrap_or_default();
         let name = match parsed.port() {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        Ok(Self::typed(Server::http(name, parsed)))
+        Ok(Self::from_command_line(ServerTarget::http(name, parsed)))
     }
 
-    fn of_command(words: &[OsString]) -> Outcome<Self> {
+    fn from_command(words: &[OsString]) -> CliResult<Self> {
         let texts: Option<Vec<&str>> = words.iter().map(|word| word.to_str()).collect();
         let Some([program, args @ ..]) = texts.as_deref() else {
             return Err(Problem::usage("the command behind `--` is not text"));
         };
         let name = command_name(program, args);
-        Ok(Self::typed(Server::stdio(
+        Ok(Self::from_command_line(ServerTarget::stdio(
             name,
             *program,
             args.iter().copied(),
         )))
     }
 
-    fn of_name(name: &str, connect: &Connect) -> Outcome<Self> {
-        let folders = folders()?;
-        let store = TrustStore::in_state_folder(folders.state.as_deref());
-        let config = Config::read_to_use(connect.config.as_deref(), &folders, &store)
-            .map_err(first_of_all)?;
-        let (file, declaration) = config.find(name, &store).map_err(|error| {
+    fn from_config(name: &str, connect: &ConnectArgs) -> CliResult<Self> {
+        let (folders, store) = folders_and_trust()?;
+        let config = Config::read_skipping_untrusted(connect.config.as_deref(), &folders, &store)
+            .map_err(first_config_error)?;
+        let (file, declaration) = config.find_server(name, &store).map_err(|error| {
             let mut problem = Problem::from(error);
-            if let Some(hint) = looks_like(name) {
-                problem = problem.hint(hint);
+            if let Some(hint) = unknown_name_hint(name) {
+                problem = problem.with_hint(hint);
             }
             problem
         })?;
-        let trusted = file.trusted(&store)?;
-        let configured = trusted.server(declaration, &ProcessVariables)?;
-        let token_from = trusted.token_source(declaration, &ProcessVariables)?;
-        let among_headers = || format!("`headers` in {}", declaration.place);
+        let trusted = file.require_trusted(&store)?.server(declaration)?;
+        let configured = trusted.to_target()?;
+        let token_from = trusted.token_source();
+        let among_headers = || format!("`headers` in {}", declaration.location);
+        let token_from = token_from.or_else(|| has_headers(&configured.target).then(among_headers));
         let mut target = Self {
-            token_from: token_from.or_else(|| has_headers(&configured.server).then(among_headers)),
-            server: configured.server,
-            patience: Patience::default(),
+            token_source: token_from,
             settings: configured.settings,
             access: declaration.access.clone(),
-            engine: config.engine(&store),
+            engine: config.engine_settings(&store),
             source: TargetSource::Configured {
-                place: declaration.place.to_string(),
+                location: declaration.location.to_string(),
                 origin: file.origin(),
-                reaches: declaration.outline().reaches,
+                unexpanded_address: declaration.summary().target,
             },
-            notes: Vec::new(),
-            general: General::Silent,
+            generic_variables: GenericVariables::Ignore,
+            ..Self::from_command_line(configured.target)
         };
-        if let Some(variable) = declaration.url_env()
-            && let Some(url) = process_text(variable)?.filter(|url| !url.is_empty())
+        if let Some(variable) = &declaration.url_env
+            && let Some(url) = try_process_variable(variable)?.filter(|url| !url.is_empty())
         {
-            target.source.comes_from(variable, &url);
+            target.source.set_variable_url(variable, &url);
         }
         if config.declarations().count() == 1 {
-            target.general = General::Speaks;
-            target.take_general_url(declaration)?;
+            target.generic_variables = GenericVariables::Apply;
+            target.apply_generic_url(declaration)?;
         }
-        target
-            .notes
-            .extend(others(&config, file, declaration, &store));
-        let left_out = config.left_out().iter().map(|left| left.path.display());
-        target.notes.extend(left_out.map(|path| {
-            Note::Warning(format!(
-                "{path} is not trusted, has a mistake, and is not used"
+        let shadowed = shadowed_declarations(&config, file, declaration, &store);
+        let skipped = config.skipped_files().iter().map(|skipped| {
+            let path = skipped.path.display();
+            TargetNote::Warning(format!(
+                "{path} is not trusted, has an error, and is not used"
             ))
-        }));
+        });
+        target.notes.extend(shadowed.into_iter().chain(skipped));
         Ok(target)
     }
 
-    fn typed(server: Server) -> Self {
+    pub(crate) fn from_command_line(server: ServerTarget) -> Self {
         Self {
             server,
-            patience: Patience::default(),
+            deadlines: Deadlines::default(),
             settings: ServerSettings::default(),
-            access: Access::default(),
+            access: DeclaredAccess::default(),
             engine: EngineSettings::default(),
-            source: TargetSource::Typed,
-            token_from: None,
+            source: TargetSource::CommandLine,
+            token_source: None,
             notes: Vec::new(),
-            general: General::Speaks,
+            generic_variables: GenericVariables::Apply,
         }
     }
 
-    fn apply(&mut self, connect: &Connect) -> Outcome<()> {
+    fn apply_connect_args(&mut self, connect: &ConnectArgs) -> CliResult<()> {
         let name = self.server.name.clone();
-        match &mut self.server.reach {
-            Reach::Http(http) => {
-                beside::apply_http(http, connect, &name, &mut self.token_from)?;
+        match &mut self.server.transport {
+            TransportConfig::Http(http) => {
+                connect_args::apply_http_args(http, connect, &name, &mut self.token_source)?;
             },
-            Reach::Stdio(stdio) => beside::apply_stdio(stdio, connect, &name)?,
+            TransportConfig::Stdio(stdio) => connect_args::apply_stdio_args(stdio, connect, &name)?,
         }
-        let is_plain =
-            matches!(&self.server.reach, Reach::Http(http) if http.url.scheme() == "http");
+        let is_plain = matches!(&self.server.transport, TransportConfig::Http(http) if http.url.scheme() == "http");
         if is_plain && connect.ca_file.is_some() {
-            let unused = "`--ca-file` is of no use here: a URL with `http://` has no certificate";
-            self.notes.push(Note::Warning(unused.to_owned()));
+            let unused = "`--ca-file` has no effect: a URL with `http://` has no certificate";
+            self.notes.push(TargetNote::Warning(unused.to_owned()));
         }
-        if self.general == General::Speaks {
-            self.take_general_token()?;
+        if self.generic_variables == GenericVariables::Apply {
+            self.apply_generic_token()?;
         }
         match connect.era {
             EraChoice::Auto => {},
@@ -287,39 +283,31 @@ impl Target {
             EraChoice::Modern => self.settings.era = Some(Era::Modern),
         }
         if connect.era != EraChoice::Auto {
-            self.settings.built("era");
+            self.settings.mark_set_by_builder("era");
         }
         if let Some(limit) = connect.timeout {
-            let times = &mut self.settings.times;
+            let times = &mut self.settings.timeouts;
             (times.connect, times.handshake, times.start) = (limit, limit, limit);
-            self.settings.policy.patience = Patience {
+            self.settings.policy.deadlines = Deadlines {
                 idle: limit,
                 total: limit,
             };
-            TIMEOUTS.iter().for_each(|key| self.settings.built(key));
+            TIMEOUT_SETTINGS
+                .iter()
+                .for_each(|key| self.settings.mark_set_by_builder(key));
         }
         Ok(())
     }
+}
 
-    /// Gives the server what was decided, wherever that was said.
-    fn settle(&mut self) -> Outcome<()> {
-        self.settings.settle()?;
-        self.engine.settle()?;
-        self.settings.decide_for(&mut self.server);
-        self.patience = self.settings.policy.patience;
-        Ok(())
+pub(crate) fn has_headers(server: &ServerTarget) -> bool {
+    match &server.transport {
+        TransportConfig::Http(http) => !http.headers.is_empty(),
+        TransportConfig::Stdio(_) => false,
     }
 }
 
-fn has_headers(server: &Server) -> bool {
-    match &server.reach {
-        Reach::Http(http) => !http.headers.is_empty(),
-        Reach::Stdio(_) => false,
-    }
-}
-
-/// What `--timeout` sets.
-const TIMEOUTS: [&str; 5] = [
+const TIMEOUT_SETTINGS: [&str; 5] = [
     "connect_timeout",
     "handshake_timeout",
     "start_timeout",
@@ -327,31 +315,35 @@ const TIMEOUTS: [&str; 5] = [
     "call_timeout",
 ];
 
-/// The folders of this process.
-pub(crate) fn folders() -> Outcome<Folders> {
-    Folders::of_this_process().map_err(|error| {
-        Problem::new(Code::ConfigUnreadable, "the working folder cannot be read")
-            .because(error.to_string())
+pub(crate) fn process_folders() -> CliResult<ConfigFolders> {
+    ConfigFolders::from_process().map_err(|error| {
+        Problem::new(Code::ConfigUnreadable, "cannot read the working folder")
+            .with_cause(error.to_string())
     })
 }
 
-/// The state folder: the one that was typed, or the usual one.
-pub(crate) fn state_folder(typed: Option<&Path>) -> Outcome<PathBuf> {
+/// The folders of configuration files, and which of their files are trusted.
+pub(crate) fn folders_and_trust() -> CliResult<(ConfigFolders, TrustStore)> {
+    let folders = process_folders()?;
+    let store = TrustStore::in_state_folder(folders.state.as_deref());
+    Ok((folders, store))
+}
+
+/// The state folder: as typed, or the default.
+pub(crate) fn state_folder(typed: Option<&Path>) -> CliResult<PathBuf> {
     match typed {
         Some(typed) => Ok(typed.to_owned()),
-        None => folders()?.state.ok_or_else(|| {
-            Problem::usage("there is no folder to keep things in: this user has no home")
-                .hint("name one with --state-dir FOLDER")
+        None => process_folders()?.state.ok_or_else(|| {
+            Problem::usage("there is no state folder: this user has no home folder")
+                .with_hint("name one with --state-dir FOLDER")
         }),
     }
 }
 
-/// Where records of sessions are kept in a state folder, unless a setting says otherwise.
-pub(crate) fn records_in(state: &Path) -> PathBuf {
+pub(crate) fn records_folder(state: &Path) -> PathBuf {
     state.join("sessions")
 }
 
-/// A name for a command: what it starts, not what starts it.
 fn command_name(program: &str, args: &[&str]) -> String {
     let stem = |path: &str| {
         let file = path.rsplit('/').next().unwrap_or(path);
@@ -363,56 +355,56 @@ fn command_name(program: &str, args: &[&str]) -> String {
     let started = match starter.as_str() {
         "npx" | "pnpx" | "bunx" | "uvx" | "node" | "python" | "python3" => {
             let package = args.iter().find(|word| !word.starts_with('-'));
-            package.map(|word| without_version(word).to_owned())
+            package.map(|word| strip_package_version(word).to_owned())
         },
         _ => None,
     };
     let plain = started.as_deref().map(|word| match word.rsplit_once('/') {
-        // `@someone/mcp` says nothing without its scope; `@someone/server-time` does.
+        // `@someone/mcp` needs its scope; `@someone/server-time` does not.
         Some((scope, "mcp" | "server" | "mcp-server")) if scope.starts_with('@') => word.to_owned(),
         _ => stem(word),
     });
     plain
         .as_deref()
-        .and_then(plain_name)
-        .or_else(|| plain_name(&starter))
+        .and_then(normalize_name)
+        .or_else(|| normalize_name(&starter))
         .unwrap_or_else(|| "server".to_owned())
 }
 
-/// A package without the version behind it.
-fn without_version(package: &str) -> &str {
+fn strip_package_version(package: &str) -> &str {
     match package.rsplit_once('@') {
         Some((name, _)) if !name.is_empty() => name,
         _ => package,
     }
 }
 
-/// What somebody who typed an unknown name may have wanted.
-fn looks_like(name: &str) -> Option<String> {
+/// A hint for an unknown name that is a command or a host.
+pub(crate) fn unknown_name_hint(name: &str) -> Option<String> {
     if name.contains(' ') {
-        return Some("a command goes last, behind `--`, unquoted".to_owned());
+        return Some("put a command last, behind `--`, without quotes".to_owned());
     }
     let host = name.split(['/', ':']).next().unwrap_or_default();
     let is_host = host == "localhost" || (host.contains('.') && !host.starts_with('.'));
     is_host.then(|| format!("a URL begins with `https://` or `http://`: `http://{name}`"))
 }
 
-/// Other files that declare the same name, and are not used.
-fn others(
+fn shadowed_declarations(
     config: &Config,
     used: &ConfigFile,
     declaration: &Declaration,
     store: &TrustStore,
-) -> Vec<Note> {
-    let name = &declaration.written;
+) -> Vec<TargetNote> {
+    let name = &declaration.original_name;
     config
         .declarations()
         .filter(|(file, other)| other.name == declaration.name && file.path() != used.path())
         .map(|(file, _)| {
             let other = file.path().display();
             match file.is_trusted(store) {
-                true => Note::Origin(format!("`{name}` is also declared in {other}, not used")),
-                false => Note::Warning(format!(
+                true => {
+                    TargetNote::Origin(format!("`{name}` is also declared in {other}, not used"))
+                },
+                false => TargetNote::Warning(format!(
                     "`{name}` is also declared in {other}, which is not trusted; {} is used",
                     used.path().display()
                 )),
@@ -428,11 +420,11 @@ mod tests {
     #[test]
     fn a_hurry_leaves_a_program_the_time_to_start() {
         let words = ["sh".into(), "-c".into(), "exit".into()];
-        let mut target = Target::of_command(&words).unwrap();
-        let allowed = target.server.times.start;
+        let mut target = Target::from_command(&words).unwrap();
+        let allowed = target.server.timeouts.start;
         let limit = allowed / 2;
-        target.hurry(limit);
-        let times = &target.server.times;
+        target.limit_timeouts(limit);
+        let times = &target.server.timeouts;
         assert_eq!((times.start, times.handshake), (allowed, limit));
     }
 
@@ -453,13 +445,5 @@ mod tests {
         for (program, args, name) in table {
             assert_eq!(command_name(program, args), name);
         }
-    }
-
-    #[test]
-    fn a_slip_is_recognised() {
-        assert!(looks_like("localhost:8400/mcp").is_some());
-        assert!(looks_like("example.com").is_some());
-        assert!(looks_like("npx -y thing").is_some());
-        assert!(looks_like("github").is_none());
     }
 }

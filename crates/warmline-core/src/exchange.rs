@@ -1,10 +1,10 @@
-//! The exchange: one call as both sides see it. Up, down, and exactly one ending.
+//! One call as both sides see it: what goes up, what comes down, and exactly one result.
 //!
-//! A face (towards a client) and a driver (towards a server) meet in these types, so that no code
-//! needs to know both eras. Up go a [`Request`], the [`Answer`]s to the server's questions, and a
-//! cancel (dropping the exchange). Down come [`News`], [`Question`]s, and one [`Ending`].
-//!
-//! Payloads are raw JSON in shared buffers: what we do not understand passes untouched.
+//! The code that serves clients and the drivers of servers meet in these types, so that neither
+//! needs to know both eras. Up go a [`Request`], a [`ServerRequestReply`] for each request of the
+//! server, and a cancel (dropping the exchange). Down come [`Notification`]s, [`ServerRequest`]s,
+//! and one [`AttemptResult`]. Payloads are raw JSON in shared buffers: what is not understood
+//! passes unchanged.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-use crate::code::{Code, Reason};
 use crate::delivery::Delivery;
-use crate::protocol::gone::Dialect;
-use crate::protocol::headers::{PARAM_PREFIX, is_ours};
-use crate::protocol::params::Params;
+use crate::error::code::{Code, Reason};
+use crate::message::params::Params;
+use crate::protocol::headers::{PARAM_PREFIX, is_reserved_header};
+use crate::protocol::session_gone::SessionGoneForm;
 
 /// One request of a caller, ready to be sent any number of times.
 #[derive(Clone, Debug)]
@@ -24,39 +24,41 @@ pub struct Request {
     method: Cow<'static, str>,
     params: Params,
     headers: Vec<(HeaderName, HeaderValue)>,
-    patience: Patience,
-    words: Words,
+    deadlines: Deadlines,
+    origin: RequestOrigin,
 }
 
-/// Whose words a request is in.
+/// Who wrote a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Words {
+pub enum RequestOrigin {
     /// Ours, or those of a program that speaks through us.
     #[default]
-    Ours,
-    /// A client's, passed on: what it says of itself stands, and what it is asked goes back to it.
-    Passed,
-    /// The same of a client that says some of it in headers too, and answers for them.
-    PassedWithHeaders,
+    Own,
+    /// A client, forwarded: it keeps what the client says of itself, and server requests go back to
+    /// it.
+    Forwarded,
+    /// The same for a client that also sends the headers of its arguments, and is responsible for
+    /// them.
+    ForwardedWithHeaders,
 }
 
-impl Words {
+impl RequestOrigin {
     /// Whether they are a client's.
-    pub const fn are_passed(self) -> bool {
-        matches!(self, Self::Passed | Self::PassedWithHeaders)
+    pub const fn is_forwarded(self) -> bool {
+        matches!(self, Self::Forwarded | Self::ForwardedWithHeaders)
     }
 }
 
 /// How long a request may take. Both are durations from the moment of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// How long the server may show no sign of life; progress starts it anew.
+pub struct Deadlines {
+    /// How long the server may be silent; progress restarts it.
     pub idle: Duration,
     /// How long the whole call may take, whatever the server shows.
     pub total: Duration,
 }
 
-impl Default for Patience {
+impl Default for Deadlines {
     /// Fixed limits of 30 to 60 s kill tools that work: 300 s without a sign of life, 1 h in all.
     fn default() -> Self {
         Self {
@@ -73,15 +75,15 @@ impl Request {
             method: method.into(),
             params,
             headers: Vec::new(),
-            patience: Patience::default(),
-            words: Words::Ours,
+            deadlines: Deadlines::default(),
+            origin: RequestOrigin::Own,
         }
     }
 
     /// The same request with other time limits.
     #[must_use]
-    pub fn patient(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn with_deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.deadlines = deadlines;
         self
     }
 
@@ -89,9 +91,9 @@ impl Request {
     /// that only we may write, such as `Content-Length` and `Mcp-Session-Id`. In the words of a
     /// client the headers of its arguments are its own.
     #[must_use]
-    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         let is_argument = name.as_str().starts_with(PARAM_PREFIX);
-        if !is_ours(&name) || (is_argument && self.words.are_passed()) {
+        if !is_reserved_header(&name) || (is_argument && self.origin.is_forwarded()) {
             self.headers.push((name, value));
         }
         self
@@ -104,16 +106,16 @@ impl Request {
         self
     }
 
-    /// The same request, in these words.
+    /// The same request with another origin.
     #[must_use]
-    pub fn in_words(mut self, words: Words) -> Self {
-        self.words = words;
+    pub fn with_origin(mut self, words: RequestOrigin) -> Self {
+        self.origin = words;
         self
     }
 
-    /// Whose words it is in.
-    pub fn words(&self) -> Words {
-        self.words
+    /// Who wrote it.
+    pub fn origin(&self) -> RequestOrigin {
+        self.origin
     }
 
     /// The method, as it stands on the wire.
@@ -132,14 +134,14 @@ impl Request {
     }
 
     /// How long it may take.
-    pub fn patience(&self) -> Patience {
-        self.patience
+    pub fn deadlines(&self) -> Deadlines {
+        self.deadlines
     }
 }
 
-/// What a server tells while a call runs. Each carries the raw `params` of its notification.
+/// A notification of the server during a call, with its raw `params`.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum Notification {
     /// `notifications/progress` for this call.
     Progress(Bytes),
     /// `notifications/message`: a log line.
@@ -150,19 +152,19 @@ pub enum News {
 
 /// What a server asks in the middle of a call.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct ServerRequest {
     /// Which kind of question it is.
-    pub kind: QuestionKind,
-    /// The method under which the server asked.
+    pub kind: ServerRequestKind,
+    /// The method of the request.
     pub method: Cow<'static, str>,
     /// The raw `params`, as the server wrote them.
     pub params: Bytes,
 }
 
-impl Question {
+impl ServerRequest {
     /// What a request of a server asks.
     pub fn new(method: &str, params: Bytes) -> Self {
-        let kind = QuestionKind::of(method);
+        let kind = ServerRequestKind::from_method(method);
         let known = kind.method().map(Cow::Borrowed);
         Self {
             kind,
@@ -174,7 +176,7 @@ impl Question {
 
 /// The kinds of questions a server may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QuestionKind {
+pub enum ServerRequestKind {
     /// `elicitation/create`: ask the person.
     Elicitation,
     /// `sampling/createMessage`: ask the model.
@@ -182,11 +184,11 @@ pub enum QuestionKind {
     /// `roots/list`: which folders may be used.
     Roots,
     /// A request of another method: of an extension, or of what client and server agreed on as
-    /// experimental. Who knows nothing of it declines.
+    /// experimental. Declined by clients that do not know it.
     Other,
 }
 
-impl QuestionKind {
+impl ServerRequestKind {
     /// The method that asks it, where the protocol names it.
     pub const fn method(self) -> Option<&'static str> {
         match self {
@@ -198,7 +200,7 @@ impl QuestionKind {
     }
 
     /// The kind a method asks.
-    pub fn of(method: &str) -> Self {
+    pub fn from_method(method: &str) -> Self {
         [Self::Elicitation, Self::Sampling, Self::Roots]
             .into_iter()
             .find(|kind| kind.method() == Some(method))
@@ -206,27 +208,27 @@ impl QuestionKind {
     }
 }
 
-/// What goes back for a [`Question`].
+/// What goes back for a [`ServerRequest`].
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum ServerRequestReply {
     /// The raw JSON of the result.
     Result(Bytes),
-    /// The raw JSON of the error that whoever was asked gave instead.
+    /// The raw JSON of an error in place of the result.
     Error(Bytes),
-    /// Nobody here can answer: elicitation is declined, the others get "method not found".
+    /// No client can answer: elicitation is declined, the others get "method not found".
     Declined,
 }
 
 /// How an attempt ended. There is exactly one for each request that was sent.
 #[derive(Debug)]
-pub enum Ending {
+pub enum AttemptResult {
     /// The server answered with a result or a JSON-RPC error.
     Answered(Reply),
-    /// It did not, and this is what is known.
-    Failed(Box<Failure>),
+    /// There is no answer.
+    Failed(Box<AttemptFailure>),
 }
 
-impl Ending {
+impl AttemptResult {
     /// What is known of the request.
     pub fn delivery(&self) -> Delivery {
         match self {
@@ -245,10 +247,10 @@ pub enum Reply {
     Error(Bytes),
 }
 
-/// What became of a request that was not answered. Only what was certainly not executed gives
+/// What is known of a request that was not answered. Only what was certainly not executed gives
 /// the request back.
 #[derive(Debug)]
-pub enum Fate {
+pub enum DeliveryFailure {
     /// The server cannot have received it.
     Unsent(Request),
     /// The server said that it did not act.
@@ -257,8 +259,8 @@ pub enum Fate {
     Unknown,
 }
 
-impl Fate {
-    /// The fate as a plain word.
+impl DeliveryFailure {
+    /// The delivery alone.
     pub const fn delivery(&self) -> Delivery {
         match self {
             Self::Unsent(_) => Delivery::Unsent,
@@ -268,19 +270,19 @@ impl Fate {
     }
 }
 
-/// Why there is no answer, and what is known all the same.
+/// Why there is no answer.
 #[derive(Debug)]
-pub struct Failure {
+pub struct AttemptFailure {
     /// What became of the request, and the request itself where it can be sent again.
-    pub fate: Fate,
+    pub delivery_failure: DeliveryFailure,
     /// What happened.
-    pub trouble: Trouble,
+    pub diagnostic: Diagnostic,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// What is known of the request.
     pub fn delivery(&self) -> Delivery {
-        self.fate.delivery()
+        self.delivery_failure.delivery()
     }
 }
 
@@ -288,111 +290,109 @@ impl Failure {
 ///
 /// Openings that fail carry it alone: no request of a caller was involved.
 #[derive(Clone, Debug)]
-pub struct Trouble {
+pub struct Diagnostic {
     /// The stable name of the error.
     pub code: Code,
     /// The finer word beside it.
     pub reason: Reason,
     /// One line: what happened, with names and numbers.
-    pub what: String,
-    /// The cause as the other side put it, if it said anything.
-    pub why: Option<String>,
+    pub message: String,
+    /// The cause, in the words of the other side.
+    pub cause: Option<String>,
     /// One thing to do, where the code's own advice is too general.
     pub hint: Option<String>,
     /// The form in which the server said that the session is gone.
-    pub gone: Option<Dialect>,
+    pub session_gone: Option<SessionGoneForm>,
     /// How long the server asked us to wait.
     pub retry_after: Option<Duration>,
 }
 
-impl Trouble {
-    /// A trouble with the code that its reason belongs to.
+impl Diagnostic {
+    /// A diagnostic with the code of its reason.
     pub fn new(reason: Reason, what: impl Into<String>) -> Self {
         Self {
             code: reason.code(),
             reason,
-            what: what.into(),
-            why: None,
+            message: what.into(),
+            cause: None,
             hint: None,
-            gone: None,
+            session_gone: None,
             retry_after: None,
         }
     }
 
-    /// The same with the cause as the other side put it.
+    /// Adds the cause, in the words of the other side.
     #[must_use]
-    pub fn because(mut self, why: impl Into<String>) -> Self {
-        self.why = Some(why.into());
+    pub fn with_cause(mut self, why: impl Into<String>) -> Self {
+        self.cause = Some(why.into());
         self
     }
 
-    /// The same with a hint of its own.
+    /// Adds a specific hint.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same under another code than its reason's.
+    /// Replaces the code of its reason.
     #[must_use]
-    pub fn coded(mut self, code: Code) -> Self {
+    pub fn with_code(mut self, code: Code) -> Self {
         self.code = code;
         self
     }
 
     /// Ends an attempt whose request the server cannot have received.
-    pub fn unsent(self, request: Request) -> Ending {
-        Ending::Failed(Box::new(Failure {
-            fate: Fate::Unsent(request),
-            trouble: self,
-        }))
+    pub fn into_unsent(self, request: Request) -> AttemptResult {
+        self.into_failed(DeliveryFailure::Unsent(request))
     }
 
-    /// Ends an attempt that the server said it did not act on.
-    pub fn refused(self, request: Request) -> Ending {
-        Ending::Failed(Box::new(Failure {
-            fate: Fate::Refused(request),
-            trouble: self,
-        }))
+    /// Ends an attempt that the server refused.
+    pub fn into_refused(self, request: Request) -> AttemptResult {
+        self.into_failed(DeliveryFailure::Refused(request))
     }
 
     /// Ends an attempt that may have been executed.
-    pub fn unknown(self) -> Ending {
-        Ending::Failed(Box::new(Failure {
-            fate: Fate::Unknown,
-            trouble: self,
+    pub fn into_unknown(self) -> AttemptResult {
+        self.into_failed(DeliveryFailure::Unknown)
+    }
+
+    fn into_failed(self, delivery_failure: DeliveryFailure) -> AttemptResult {
+        AttemptResult::Failed(Box::new(AttemptFailure {
+            delivery_failure,
+            diagnostic: self,
         }))
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for Diagnostic {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Whoever passes a client's words on passes the headers of its arguments on as well; nobody
-    /// writes those that say what the protocol needs said.
+    /// Only a forwarded request carries headers of arguments; none carries headers that the
+    /// protocol reserves.
     #[test]
     fn headers_of_arguments_are_those_of_a_client_alone() {
         let rows = [
-            (Words::Ours, "mcp-param-x", 0),
-            (Words::Passed, "mcp-param-x", 1),
-            (Words::PassedWithHeaders, "mcp-param-x", 1),
-            (Words::PassedWithHeaders, "mcp-session-id", 0),
-            (Words::PassedWithHeaders, "mcp-name", 0),
-            (Words::Ours, "x-trace", 1),
+            (RequestOrigin::Own, "mcp-param-x", 0),
+            (RequestOrigin::Forwarded, "mcp-param-x", 1),
+            (RequestOrigin::ForwardedWithHeaders, "mcp-param-x", 1),
+            (RequestOrigin::ForwardedWithHeaders, "mcp-session-id", 0),
+            (RequestOrigin::ForwardedWithHeaders, "mcp-name", 0),
+            (RequestOrigin::Own, "x-trace", 1),
         ];
         for (words, name, expected) in rows {
-            let request = Request::new("tools/call", Params::empty()).in_words(words);
+            let request = Request::new("tools/call", Params::empty()).with_origin(words);
             let value = HeaderValue::from_static("1");
-            let request = request.header(HeaderName::from_static(name), value);
+            let request = request.with_header(HeaderName::from_static(name), value);
             assert_eq!(request.headers().len(), expected, "{words:?} {name}");
         }
     }

@@ -1,40 +1,40 @@
-//! The pure pool: what happened goes in, what is to be done comes out.
-//!
-//! Asked by: the pool's shell in `warmline`, which carries the effects out and decides nothing.
+//! The pure pool: events go in, effects come out. Crate `warmline-pool` carries the effects out.
 //!
 //! | question | file |
 //! |---|---|
-//! | What becomes of a key when this happens? | `cell.rs` |
-//! | Which states has a session? | `session.rs` |
-//! | Why did my call wait? | `waiters.rs` |
-//! | When is a session closed, checked, kept alive? | `ages.rs` |
-//! | At which age does a server end its sessions? | `lifetimes.rs` |
-//! | How many sessions may there be? | `limits.rs` |
-//! | How many spares are opened? | `spares.rs` |
-//! | When does opening pause? | `breaker.rs` |
-//! | Which openings were in vain? | `proof.rs` |
+//! | What happens to a key on this event? | `pool/entry.rs` |
+//! | Which states does a session have? | `pool/session.rs` |
+//! | Why did my call wait? | `pool/waiters.rs` |
+//! | When is a session closed, checked, kept alive? | `pool/expiry.rs` |
+//! | At which age does a server end its sessions? | `pool/observed_lifetimes.rs` |
+//! | How many sessions may there be? | `pool/limits.rs` |
+//! | How many spares are opened? | `pool/spares.rs` |
+//! | When do openings pause? | `pool/breaker.rs` |
+//! | Which sessions were of no use? | `pool/stability.rs` |
 
-mod ages;
 pub mod breaker;
-mod cell;
-mod event;
-pub mod lifetimes;
+mod entry;
+mod events;
+mod expiry;
 pub mod limits;
-mod proof;
+pub mod observed_lifetimes;
 mod session;
 pub mod spares;
+mod stability;
 mod waiters;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use cell::Cell;
-pub use event::{Arrival, Counts, Effect, Effects, Event, Refusal};
-pub use proof::Proof;
-pub use session::{Hold, Origin, Past, Session, State};
-pub use waiters::{Turn, WaiterId};
+use crate::word_enum::word_enum;
 
-/// The number of a session within its key. Each opening takes the next; none is given twice.
+pub use entry::EntryState;
+pub use events::{Effect, Effects, Event, LeaseRefusal, OpenedSession, SessionCounts};
+pub use session::{LeaseKind, Session, SessionOrigin, SessionState, SessionUsage};
+pub use stability::StabilityCriterion;
+pub use waiters::{QueuePosition, WaiterId};
+
+/// The number of a session within its key. Each opening takes the next; none is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation(NonZeroU32);
 
@@ -42,8 +42,8 @@ impl Generation {
     /// The first of a key.
     pub const FIRST: Self = Self(NonZeroU32::MIN);
 
-    /// A number that was kept elsewhere; none for zero, which no session has.
-    pub const fn of(number: u32) -> Option<Self> {
+    /// A stored number; none for zero, which no session has.
+    pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
             Some(number) => Some(Self(number)),
             None => None,
@@ -75,207 +75,163 @@ pub enum Sharing {
     SideBySide,
     /// One after the other on one session.
     Serial,
-    /// Each on a session of its own, up to the key's maximum.
-    OneEach,
+    /// Each on its own session, up to the key's maximum.
+    OnePerCaller,
 }
 
 /// What ends the sessions of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ends {
-    /// Age, idling and making room: sessions that are shared.
-    ByLimits,
-    /// The end of the run, and nothing else of ours, unless the operator set an age for runs.
-    WithRun,
+pub enum EndCondition {
+    /// Age, idle time and eviction: shared sessions.
+    AtLimits,
+    /// The end of the run, unless the operator set an age for runs.
+    WithRunEnd,
 }
 
-/// What was decided for one key.
+/// The limits of the sessions of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CellPolicy {
+pub struct EntryPolicy {
     /// How callers share its sessions.
     pub sharing: Sharing,
-    /// Most sessions under [`Sharing::OneEach`]; the others hold one.
-    pub max: u32,
+    /// Most sessions under [`Sharing::OnePerCaller`]; the others hold one.
+    pub max_sessions: u32,
     /// Age at which a session is replaced; never during a call.
     pub max_age: Option<Duration>,
-    /// How long a session may rest before it is closed; of no meaning in a run.
+    /// How long a session may be idle before it is closed; without effect in a run.
     pub max_idle: Option<Duration>,
-    /// How long a session may rest before it is checked ahead of its next use.
+    /// How long a session may be idle before it is checked ahead of its next use.
     pub check_after: Duration,
-    /// How long a run's session may rest before it is kept alive; none for never.
+    /// How long a run's session may be idle before it is kept alive; none for never.
     pub keep_alive: Option<Duration>,
-    /// Most callers in line.
-    pub waiters: u32,
-    /// What shows that it was worth it to open a session.
-    pub proof: Proof,
+    /// Most queued callers.
+    pub max_waiters: u32,
+    /// What shows that a session was of use.
+    pub stability: StabilityCriterion,
     /// What ends its sessions.
-    pub ends: Ends,
+    pub end_condition: EndCondition,
 }
 
-/// Why a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Why {
-    /// It reached its age.
-    Aged,
-    /// It rested too long.
-    IdleTooLong,
-    /// Its run ended, or the one call it was opened for.
-    RunEnded,
-    /// Room was needed, or its key was forgotten.
-    Evicted,
-    /// Its server is configured otherwise now.
-    Reloaded,
-    /// Whoever looks after the engine closed it.
-    ByOperator,
-    /// Everything is going down.
-    Drained,
-    /// Everything here is going down, and it is left as it is for whoever takes up its record.
-    Kept,
-    /// It never came to be.
-    OpenFailed,
-    /// It did not answer a check.
-    CheckFailed,
-    /// The server said that it does not know it, or its process ended.
-    Gone,
-    /// The server does not accept the credential any more.
-    CredentialRefused,
-    /// The time that the server gave it is over.
-    Expired,
-    /// A promise of ours was broken.
-    Bug,
+word_enum! {
+    /// Why a session ended.
+    pub enum EndReason {
+        /// It reached its age limit.
+        MaxAge = "aged",
+        /// It was idle for too long.
+        MaxIdle = "idle-too-long",
+        /// Its run ended, or the single call it was opened for.
+        RunEnded = "run-ended",
+        /// Its permit was needed, or its key was evicted.
+        Evicted = "evicted",
+        /// The configuration of its server changed.
+        Reloaded = "reloaded",
+        /// An operator closed it.
+        ByOperator = "by-operator",
+        /// The pool is draining.
+        Drained = "drained",
+        /// The pool is draining, and the session stays open for the next reader of its record.
+        Retained = "kept",
+        /// It could not be opened.
+        OpenFailed = "open-failed",
+        /// It failed a health check.
+        CheckFailed = "check-failed",
+        /// The server no longer knows it, or its process ended.
+        Gone = "gone",
+        /// The server no longer accepts the credential.
+        CredentialRefused = "credential-refused",
+        /// The lifetime that the server gave it is over.
+        Expired = "expired",
+        /// A bug in Warmline.
+        Bug = "bug",
+    }
 }
 
-impl Why {
-    /// Every reason there is.
-    pub const ALL: [Self; 14] = [
-        Self::Aged,
-        Self::IdleTooLong,
-        Self::RunEnded,
-        Self::Evicted,
-        Self::Reloaded,
-        Self::ByOperator,
-        Self::Drained,
-        Self::Kept,
-        Self::OpenFailed,
-        Self::CheckFailed,
-        Self::Gone,
-        Self::CredentialRefused,
-        Self::Expired,
-        Self::Bug,
-    ];
-
-    /// Whether it is the server's doing: what it says or fails to say of one session may hold for
-    /// others. What ends here says nothing of the server.
-    pub const fn is_of_server(self) -> bool {
+impl EndReason {
+    /// Whether the server ended it. Its other sessions may have ended too.
+    pub const fn is_server_side(self) -> bool {
         matches!(
             self,
             Self::Gone | Self::CheckFailed | Self::CredentialRefused
         )
     }
-
-    /// The word used in logs and metrics.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Aged => "aged",
-            Self::IdleTooLong => "idle-too-long",
-            Self::RunEnded => "run-ended",
-            Self::Evicted => "evicted",
-            Self::Reloaded => "reloaded",
-            Self::ByOperator => "by-operator",
-            Self::Drained => "drained",
-            Self::Kept => "kept",
-            Self::OpenFailed => "open-failed",
-            Self::CheckFailed => "check-failed",
-            Self::Gone => "gone",
-            Self::CredentialRefused => "credential-refused",
-            Self::Expired => "expired",
-            Self::Bug => "bug",
-        }
-    }
 }
 
-impl std::fmt::Display for Why {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-/// What a caller wants of a session.
+/// How a caller wants to use a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Want {
-    /// To send on it, beside others where the key allows it.
+pub enum LeaseMode {
+    /// Beside other callers, where the key allows it.
     Shared,
-    /// To be alone on it until the lease is settled.
+    /// Alone, until the lease is settled.
     Exclusive,
 }
 
-/// What a settled lease tells of its session.
+/// What a settled lease says about its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum LeaseOutcome {
     /// It answered.
-    Fine {
+    Answered {
         /// It answered a call that was not repeatable: the server may remember something.
-        left_state: bool,
+        stateful: bool,
     },
-    /// The wire failed; of the session itself nothing is known.
-    Broken,
-    /// It is over, by the server's word.
-    Gone(Why),
-    /// The caller left in the middle.
-    Dropped,
-    /// Nothing was sent at all.
+    /// The connection failed, which says nothing about the session.
+    ConnectionFailed,
+    /// The server said that it ended.
+    SessionEnded(EndReason),
+    /// The caller cancelled the call.
+    Cancelled,
+    /// Nothing was sent.
     Unused,
 }
 
-/// What a check found.
+/// The result of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Health {
+pub enum HealthCheckResult {
     /// It answered.
     Alive,
     /// The server said that it does not know the session.
     Gone,
     /// No answer in time.
-    Silent,
-    /// The server refused the check itself, and said nothing of the session.
+    TimedOut,
+    /// The server refused the check itself, which says nothing about the session.
     Refused,
     /// The server could not be reached.
     Unreachable,
 }
 
-/// State died with a session.
+/// A loss of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Loss {
-    /// The session that had it.
+pub struct StateLoss {
+    /// The session that had the state.
     pub generation: Generation,
     /// Why it ended.
-    pub why: Why,
-    /// Which loss of its key it is. They are counted from one, and round and round: there may be very
-    /// many keys, so that it is a short number. Whoever knows of it knows of those before it.
+    pub reason: EndReason,
+    /// Its number within its key. Losses are counted from one and wrap around. A caller that knows
+    /// of it knows of those before it.
     pub number: u16,
-    /// Whether anybody was told of it.
-    pub word: Word,
+    /// Whether it was reported to a caller.
+    pub report: LossReport,
 }
 
-impl Loss {
-    /// The number of what was lost before a key had any session here, as a record tells.
-    pub const FROM_BEFORE: u16 = 0;
+impl StateLoss {
+    /// The number of a loss before the key's first session here, as a record reports it.
+    pub const PRIOR_LOSS: u16 = 0;
 
-    /// What somebody knows of who heard of no loss of a key.
-    pub const NONE: u16 = u16::MAX;
+    /// The known number of a caller that knows of no loss.
+    pub const NO_LOSS_KNOWN: u16 = u16::MAX;
 
-    /// Whether it is known to somebody who heard of losses of its key up to that number.
+    /// Whether a caller knows of it that knows of the key's losses up to that number.
     pub const fn is_known_to(&self, heard: u16) -> bool {
-        heard.wrapping_sub(self.number) < LATER
+        heard.wrapping_sub(self.number) < MAX_LATER_LOSSES
     }
 }
 
-/// Of so many losses somebody may have heard since a lease was told of one; the others are earlier.
-const LATER: u16 = 256;
+/// How many losses a caller may learn of while it holds a lease.
+const MAX_LATER_LOSSES: u16 = 256;
 
-/// Whether anybody was told of a loss.
+/// Whether a loss was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Word {
-    /// Nobody was.
-    Untold,
-    /// Somebody was: whoever has no memory of its own need not be told again.
-    Told,
+pub enum LossReport {
+    /// To no caller.
+    Unreported,
+    /// To a caller. Callers that do not remember losses themselves need not learn of it again.
+    Reported,
 }

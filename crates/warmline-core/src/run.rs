@@ -1,147 +1,121 @@
 //! The life of a run: live, ending, ended.
 //!
-//! Asked by: every call of a run before it is sent, and the keeper.  Told by: whoever ends it.
-//!
-//! A run that ends lets no new call in; those under way get a grace, then they are cut. Ended is
-//! final: the same name begins another run.
+//! An ending run admits no new call; calls in flight get a grace, then they are cut. Ended is
+//! final: the same name starts another run.
 
 use std::time::Duration;
 
-use crate::tick::Tick;
+use crate::time::Tick;
 
-/// What is known of one run.
+/// The state of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunLife {
-    phase: Phase,
+pub struct RunLifecycle {
+    phase: RunPhase,
     calls: u32,
     leases: u32,
-    used: Tick,
+    last_used: Tick,
 }
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Calls are let in.
+pub enum RunPhase {
+    /// It admits calls.
     Live,
-    /// No new call is let in; those under way still may end.
+    /// It admits no new call; those in flight may end.
     Ending,
-    /// Over.
+    /// Everything is closed.
     Ended,
 }
 
-/// Whether a call is let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Admission {
-    /// It is, and has to be given back with [`RunLife::leave`].
-    Admitted,
-    /// The run is ending or over.
-    TurnedAway,
-}
-
-/// Who was asked to end a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum EndAsked {
-    /// Whoever asked: it is theirs to carry out.
-    Yours {
-        /// Calls that are under way.
-        calls: u32,
-    },
-    /// Somebody else asked before.
-    Others,
-}
-
-impl RunLife {
-    /// A run that begins now.
-    pub const fn begin(now: Tick) -> Self {
+impl RunLifecycle {
+    /// A run that starts now.
+    pub const fn new(now: Tick) -> Self {
         Self {
-            phase: Phase::Live,
+            phase: RunPhase::Live,
             calls: 0,
             leases: 0,
-            used: now,
+            last_used: now,
         }
     }
 
-    /// A call wants to be sent.
-    pub fn admit(&mut self, now: Tick) -> Admission {
-        if self.phase != Phase::Live {
-            return Admission::TurnedAway;
+    /// Admits a call, until [`RunLifecycle::finish_call`]; false if the run is ending or over.
+    #[must_use]
+    pub fn admit_call(&mut self, now: Tick) -> bool {
+        if self.phase != RunPhase::Live {
+            return false;
         }
         self.calls = self.calls.saturating_add(1);
-        self.used = now;
-        Admission::Admitted
+        self.last_used = now;
+        true
     }
 
-    /// A call that was let in is over. True for the last one of a run that ends.
-    pub fn leave(&mut self, now: Tick) -> bool {
+    /// An admitted call ended. True for the last call of an ending run.
+    pub fn finish_call(&mut self, now: Tick) -> bool {
         self.calls = self.calls.saturating_sub(1);
-        self.used = now;
-        self.calls == 0 && self.phase != Phase::Live
+        self.last_used = now;
+        self.calls == 0 && self.phase != RunPhase::Live
     }
 
-    /// Somebody holds a session of the run from now on, to be given back with [`RunLife::let_go`].
-    /// It keeps the run from resting. An end does not wait for it: without calls it is of no use.
-    pub fn hold(&mut self) -> Admission {
-        if self.phase != Phase::Live {
-            return Admission::TurnedAway;
+    /// A session of the run is leased until [`RunLifecycle::release_lease`], and keeps it from
+    /// being idle. The end of the run does not wait for it.
+    #[must_use]
+    pub fn add_lease(&mut self) -> bool {
+        if self.phase != RunPhase::Live {
+            return false;
         }
         self.leases = self.leases.saturating_add(1);
-        Admission::Admitted
+        true
     }
 
-    /// Whoever held a session does not any more.
-    pub fn let_go(&mut self, now: Tick) {
+    /// The lease ended.
+    pub fn release_lease(&mut self, now: Tick) {
         self.leases = self.leases.saturating_sub(1);
-        self.used = now;
+        self.last_used = now;
     }
 
-    /// Somebody wants the run to end.
-    pub fn end(&mut self) -> EndAsked {
-        match self.phase {
-            Phase::Live => {
-                self.phase = Phase::Ending;
-                EndAsked::Yours { calls: self.calls }
-            },
-            Phase::Ending | Phase::Ended => EndAsked::Others,
+    /// Begins the end of the run, which the caller carries out; false if it began before.
+    pub fn begin_end(&mut self) -> bool {
+        let is_live = self.phase == RunPhase::Live;
+        if is_live {
+            self.phase = RunPhase::Ending;
         }
+        is_live
     }
 
-    /// The same, if it rested that long; none if it did not.
-    pub fn end_if_idle(&mut self, now: Tick, limit: Duration) -> Option<EndAsked> {
-        self.is_idle(now, limit).then(|| self.end())
+    /// The same, if it was idle for that long.
+    pub fn begin_end_if_idle(&mut self, now: Tick, limit: Duration) -> bool {
+        self.is_idle(now, limit) && self.begin_end()
     }
 
     /// Everything of the run is closed.
-    pub fn closed(&mut self) {
-        self.phase = Phase::Ended;
+    pub fn mark_ended(&mut self) {
+        self.phase = RunPhase::Ended;
     }
 
-    /// How far it is.
-    pub const fn phase(&self) -> Phase {
+    /// Its phase.
+    pub const fn phase(&self) -> RunPhase {
         self.phase
     }
 
-    /// Calls that are under way.
+    /// Calls in flight.
     pub const fn calls(&self) -> u32 {
         self.calls
     }
 
-    /// Sessions that are held by somebody.
+    /// Leased sessions.
     pub const fn leases(&self) -> u32 {
         self.leases
     }
 
     /// When a call began or ended last.
-    pub const fn used(&self) -> Tick {
-        self.used
+    pub const fn last_used(&self) -> Tick {
+        self.last_used
     }
 
-    /// Whether it rested that long. A call that runs for hours is no rest, nor is a session that
-    /// somebody holds.
+    /// Whether it was idle for that long. A run with a call or a lease is not idle.
     pub fn is_idle(&self, now: Tick, limit: Duration) -> bool {
         let in_use = self.calls > 0 || self.leases > 0;
-        self.phase == Phase::Live && !in_use && now.since(self.used) >= limit
+        self.phase == RunPhase::Live && !in_use && now.duration_since(self.last_used) >= limit
     }
 }
 
@@ -150,33 +124,33 @@ mod tests {
     use super::*;
 
     fn at(secs: u64) -> Tick {
-        Tick::at(Duration::from_secs(secs))
+        Tick::from_start(Duration::from_secs(secs))
     }
 
     #[test]
     fn a_run_that_ends_lets_no_new_call_in_and_tells_its_last_call() {
-        let mut life = RunLife::begin(at(0));
-        assert_eq!(life.admit(at(1)), Admission::Admitted);
-        assert_eq!(life.admit(at(1)), Admission::Admitted);
-        assert_eq!(life.end(), EndAsked::Yours { calls: 2 });
-        assert_eq!(life.end(), EndAsked::Others);
-        assert_eq!(life.admit(at(2)), Admission::TurnedAway);
-        assert!(!life.leave(at(3)));
-        assert!(life.leave(at(4)));
-        life.closed();
-        assert_eq!(life.phase(), Phase::Ended);
-        assert_eq!(life.end(), EndAsked::Others);
+        let mut life = RunLifecycle::new(at(0));
+        assert!(life.admit_call(at(1)));
+        assert!(life.admit_call(at(1)));
+        assert!(life.begin_end());
+        assert!(!life.begin_end());
+        assert!(!life.admit_call(at(2)));
+        assert!(!life.finish_call(at(3)));
+        assert!(life.finish_call(at(4)));
+        life.mark_ended();
+        assert_eq!(life.phase(), RunPhase::Ended);
+        assert!(!life.begin_end());
     }
 
     #[test]
     fn a_run_rests_from_its_last_call_on_and_not_while_one_is_under_way() {
         let hour = Duration::from_secs(3600);
-        let mut life = RunLife::begin(at(0));
+        let mut life = RunLifecycle::new(at(0));
         assert!(!life.is_idle(at(3599), hour));
         assert!(life.is_idle(at(3600), hour));
-        assert_eq!(life.admit(at(3000)), Admission::Admitted);
+        assert!(life.admit_call(at(3000)));
         assert!(!life.is_idle(at(99_999), hour));
-        assert!(!life.leave(at(99_999)), "a live run has no last call");
+        assert!(!life.finish_call(at(99_999)), "a live run has no last call");
         assert!(!life.is_idle(at(100_000), hour));
         assert!(life.is_idle(at(103_599), hour));
     }
@@ -184,14 +158,14 @@ mod tests {
     #[test]
     fn a_run_whose_session_somebody_holds_does_not_rest_and_ends_all_the_same() {
         let hour = Duration::from_secs(3600);
-        let mut life = RunLife::begin(at(0));
-        assert_eq!(life.hold(), Admission::Admitted);
+        let mut life = RunLifecycle::new(at(0));
+        assert!(life.add_lease());
         assert!(!life.is_idle(at(99_999), hour));
-        life.let_go(at(100_000));
+        life.release_lease(at(100_000));
         assert!(!life.is_idle(at(103_599), hour));
         assert!(life.is_idle(at(103_600), hour));
-        assert_eq!(life.hold(), Admission::Admitted);
-        assert_eq!(life.end(), EndAsked::Yours { calls: 0 });
-        assert_eq!(life.hold(), Admission::TurnedAway);
+        assert!(life.add_lease());
+        assert!(life.begin_end());
+        assert!(!life.add_lease());
     }
 }

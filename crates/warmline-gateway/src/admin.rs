@@ -1,304 +1,261 @@
-//! The admin socket: what runs here, for the people it runs for, and what they may do about it.
+//! The admin socket: shows and controls what runs, for the user who runs the gateway.
 //!
-//! Asked by: [`door`](crate::door), for listeners that only our own user reaches. Whoever comes in
-//! is the user of this process; what they see of others are fingerprints.
+//! Only that user reaches it. Other callers' identities appear as fingerprints.
 
+mod adopt;
+mod adopted_servers;
 mod events;
-mod handing;
-mod joining;
 mod lists;
-mod pool;
-mod reloading;
+mod reload;
+pub mod socket_client;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use warmline::clock::{self, Instant};
-use warmline::{Code, Error, Run, Warmline};
+use warmline_core::error::code::Code;
+use warmline_engine::admin::EngineAdmin as _;
+use warmline_engine::{Error, Run};
+use warmline_platform::clock::{self, Instant};
 
-pub(crate) use self::events::EventLines;
-pub use self::handing::Handing;
-use self::handing::Registry;
-pub use self::reloading::{AskedToReload, Unreloaded};
-use self::reloading::{Reader, Unasked};
-use crate::Shared;
-use crate::body::{self, Body};
-use crate::failure::{self, Candour};
-use crate::reply;
-use crate::who::{self, Split, Subject};
+use self::adopted_servers::AdoptedServers;
+pub use self::adopted_servers::AdoptionPolicy;
+use self::reload::ReloadQueue;
+pub use self::reload::{ReloadFailure, ReloadRequest};
+use crate::GatewayState;
+use crate::auth::{self, AnonymousScope, Subject};
+use crate::response::body::ResponseBody;
+use crate::response::call_error::{self, ErrorDetail};
+use crate::response::error_response;
 
-/// Every answer says by this header who gave it: one of another version is not spoken with.
+/// The header of every response with the gateway's version: a client of another version stops.
 pub(crate) const VERSION_HEADER: HeaderName = HeaderName::from_static("warmline-version");
-/// The version of this gateway.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How the gateway shall end.
+/// How the gateway should stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// Nobody asked for it.
+pub enum ShutdownRequest {
+    /// No stop was requested.
     #[default]
-    Not,
-    /// Calls under way may end.
+    NotRequested,
+    /// After calls in flight.
     Drain,
-    /// Without waiting for anything.
+    /// Without waiting.
     AtOnce,
 }
 
-/// What whoever looks after the gateway did, and asked for.
-#[derive(Debug)]
-pub(crate) struct Desk {
-    began: Instant,
-    /// Milliseconds from the beginning to the last use.
-    used: AtomicU64,
-    ending: watch::Sender<Ending>,
-    pub(crate) handed: Registry,
-    /// Who reads the configuration again.
-    pub(crate) reader: Reader,
+pub(crate) struct AdminState {
+    pub(crate) started_at: Instant,
+    /// Milliseconds from the start to the last use.
+    pub(crate) last_used: AtomicU64,
+    pub(crate) shutdown: watch::Sender<ShutdownRequest>,
+    pub(crate) adopted: AdoptedServers,
+    pub(crate) reload_queue: ReloadQueue,
 }
 
-impl Desk {
-    pub(crate) fn new(handing: Handing) -> Self {
+impl AdminState {
+    pub(crate) fn new(adoption: AdoptionPolicy) -> Self {
         Self {
-            began: clock::now(),
-            used: AtomicU64::new(0),
-            ending: watch::Sender::new(Ending::Not),
-            handed: Registry::new(handing),
-            reader: Reader::default(),
+            started_at: clock::now(),
+            last_used: AtomicU64::new(0),
+            shutdown: watch::Sender::new(ShutdownRequest::NotRequested),
+            adopted: AdoptedServers::new(adoption),
+            reload_queue: ReloadQueue::default(),
         }
     }
 
-    /// Somebody asks for something. Counted only where somebody waits for nobody to.
-    pub(crate) fn used(&self) {
-        if self.handed.takes() {
-            let since = self.began.elapsed().as_millis();
+    /// Records a use, if the gateway adopts servers: only such a gateway stops when idle.
+    pub(crate) fn record_use(&self) {
+        if self.adopted.is_enabled() {
+            let since = self.started_at.elapsed().as_millis();
             let since = u64::try_from(since).unwrap_or(u64::MAX);
-            self.used.store(since, Ordering::Relaxed);
+            self.last_used.store(since, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn idle_for(&self, warm: &Warmline) -> Option<Duration> {
-        let snapshot = warm.snapshot();
-        let mut servers = snapshot.servers.iter();
-        let is_busy = servers.any(|server| server.count("calls_under_way", &[]) > 0);
-        if is_busy || !snapshot.runs.is_empty() {
-            return None;
-        }
-        let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
-        Some(self.began.elapsed().saturating_sub(used))
-    }
-
-    pub(crate) async fn asked_to_end(&self) -> Ending {
-        let mut asked = self.ending.subscribe();
-        match asked.wait_for(|ending| *ending != Ending::Not).await {
-            Ok(ending) => *ending,
-            // Whoever would ask is gone with us.
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    /// Ends when somebody asks for another end than before.
-    pub(crate) async fn asked_again(&self) {
-        let mut asked = self.ending.subscribe();
-        asked.borrow_and_update();
-        asked.changed().await.ok();
-    }
-
-    /// An end that is asked for is not taken back, only hurried.
-    fn ask_to_end(&self, how: Ending) {
-        self.ending.send_if_modified(|ending| {
-            let hurried = *ending == Ending::AtOnce || *ending == how;
-            if !hurried {
-                *ending = how;
+    /// A stop cannot be cancelled, only hurried.
+    fn request_shutdown(&self, request: ShutdownRequest) {
+        self.shutdown.send_if_modified(|current| {
+            let changes = *current != ShutdownRequest::AtOnce && *current != request;
+            if changes {
+                *current = request;
             }
-            !hurried
+            changes
         });
     }
 }
 
-/// Whether a path is for whoever looks after the gateway.
-pub(crate) fn is_meant(path: &str) -> bool {
+pub(crate) fn is_admin_path(path: &str) -> bool {
     path == "/admin" || path.starts_with("/admin/")
 }
 
-/// What somebody gets who asks by another listener.
-pub(crate) fn elsewhere() -> Response<Body> {
-    refuse(&Refusal {
-        status: StatusCode::FORBIDDEN,
-        code: Code::NotAllowed,
-        what: "what is below /admin is told by the admin socket alone".to_owned(),
-        hint: Some("decide `admin.socket`, and ask there as the user of the gateway".to_owned()),
-    })
+pub(crate) fn wrong_listener() -> Response<ResponseBody> {
+    let what = "paths below /admin are served by the admin socket alone";
+    let hint = "set `admin.socket`, and connect to it as the user who runs the gateway";
+    AdminError::new(StatusCode::FORBIDDEN, Code::NotAllowed, what)
+        .with_hint(hint)
+        .into_response()
 }
 
-/// Answers one request.
-pub(crate) async fn answer(shared: &Arc<Shared>, head: &Parts, body: Incoming) -> Response<Body> {
+pub(crate) async fn serve_request(
+    shared: &Arc<GatewayState>,
+    head: &Parts,
+    body: Incoming,
+) -> Response<ResponseBody> {
     let path: Vec<&str> = head.uri.path().split('/').skip(2).collect();
     let method = &head.method;
     let mut response = match (method, path.as_slice()) {
-        (&Method::GET, []) => told(&hello(shared)),
-        (&Method::GET, ["servers"]) => told(&lists::servers(shared)),
-        (&Method::GET, ["runs"]) => told(&lists::runs(shared)),
-        (&Method::GET, ["sessions"]) => told(&lists::sessions(shared)),
-        (&Method::GET, ["events"]) => events::answer(shared),
-        (&Method::GET, ["mcp-pool", "metrics"]) => told(&pool::metrics(shared)),
+        (&Method::GET, []) => json_response(&gateway_info(shared)),
+        (&Method::GET, ["servers"]) => json_response(&lists::servers(shared)),
+        (&Method::GET, ["runs"]) => json_response(&lists::runs(shared)),
+        (&Method::GET, ["sessions"]) => json_response(&lists::sessions(shared)),
+        (&Method::GET, ["events"]) => events::stream_events(shared),
+        (&Method::GET, ["mcp-pool", "metrics"]) => json_response(&lists::pool_metrics(shared)),
         (&Method::DELETE, ["runs", run]) => end_run(shared, run).await,
-        (&Method::DELETE, ["servers", server, "sessions"]) => close(shared, server, None),
+        (&Method::DELETE, ["servers", server, "sessions"]) => close_sessions(shared, server, None),
         (&Method::DELETE, ["servers", server, "sessions", session]) => {
-            close(shared, server, Some(session))
+            close_sessions(shared, server, Some(session))
         },
-        (&Method::POST, ["drain"]) => drain(shared, head.uri.query()),
-        (&Method::POST, ["reload"]) => reload(shared).await,
-        (&Method::POST, ["join"]) if shared.desk.handed.takes() => {
-            joining::answer(shared, body).await
+        (&Method::POST, ["drain"]) => request_drain(shared, head.uri.query()),
+        (&Method::POST, ["reload"]) => match shared.admin.reload_queue.reload().await {
+            Ok(()) => json_response(&json!({ "reloaded": true })),
+            Err(error) => error.into_response(),
         },
-        _ => refuse(&method_or_place(method, &path)),
+        (&Method::POST, ["join"]) if shared.admin.adopted.is_enabled() => {
+            adopt::serve_join(shared, body).await
+        },
+        _ => unknown_endpoint(method, &path).into_response(),
     };
     let version = HeaderValue::from_static(VERSION);
     response.headers_mut().insert(VERSION_HEADER, version);
     response
 }
 
-/// What the gateway is.
-fn hello(shared: &Shared) -> Value {
+fn gateway_info(shared: &GatewayState) -> Value {
     json!({
         "version": VERSION,
         "pid": std::process::id(),
-        "servers": shared.warm.servers(),
-        "up_seconds": shared.desk.began.elapsed().as_secs(),
+        "servers": shared.warmline.server_names(),
+        "up_seconds": shared.admin.started_at.elapsed().as_secs(),
         "draining": *shared.stopping.borrow(),
     })
 }
 
-/// Ends a run, by its fingerprint or its name.
-async fn end_run(shared: &Shared, named: &str) -> Response<Body> {
-    match run_named(shared, named) {
-        Ok(run) => {
-            let fingerprint = run.fingerprint();
-            run.end().await;
-            told(&json!({ "ended": fingerprint }))
-        },
-        Err(response) => *response,
-    }
+fn local_caller(shared: &GatewayState, scope: AnonymousScope<'_>) -> warmline_engine::Caller {
+    let subject = Subject::local_user(&shared.warmline);
+    auth::caller_for(&shared.warmline, &subject, scope)
 }
 
-/// The run that is meant: a fingerprint means one; a name our own, else the only one that has it.
-fn run_named(shared: &Shared, named: &str) -> Result<Run, Box<Response<Body>>> {
-    if let Some(run) = shared.warm.run_by_fingerprint(named) {
+async fn end_run(shared: &GatewayState, name: &str) -> Response<ResponseBody> {
+    let run = match find_run(shared, name) {
+        Ok(run) => run,
+        Err(response) => return *response,
+    };
+    let fingerprint = run.fingerprint();
+    run.end().await;
+    json_response(&json!({ "ended": fingerprint }))
+}
+
+/// The run with this fingerprint; else the local user's run with this name, or the only one.
+fn find_run(shared: &GatewayState, name: &str) -> Result<Run, Box<Response<ResponseBody>>> {
+    if let Some(run) = shared.warmline.run_by_fingerprint(name) {
         return Ok(run);
     }
-    let subject = Subject::local(&shared.warm);
-    let identity = who::identity(&shared.warm, &subject, Split::Run(named));
-    let unknown = match identity.join(named) {
+    let unknown = match local_caller(shared, AnonymousScope::Run(name)).join_run(name) {
         Ok(run) => return Ok(run),
         Err(error) => error,
     };
-    let mut all = shared.warm.runs_by_name(named);
+    let mut all = shared.warmline.runs_by_name(name);
     match (all.pop(), all.is_empty()) {
-        (None, _) => Err(Box::new(failed(&unknown))),
+        (None, _) => Err(Box::new(engine_error_response(&unknown))),
         (Some(run), true) => Ok(run),
         (Some(run), false) => {
-            let fingerprints: Vec<String> =
-                all.iter().chain([&run]).map(Run::fingerprint).collect();
-            Err(Box::new(refuse(&Refusal {
-                status: StatusCode::CONFLICT,
-                code: Code::BadMessage,
-                what: format!("several callers have a run `{named}`"),
-                hint: Some(format!("name one of them: {}", fingerprints.join(", "))),
-            })))
+            let runs = all.iter().chain([&run]);
+            let fingerprints: Vec<String> = runs.map(Run::fingerprint).collect();
+            let what = format!("several callers have a run `{name}`");
+            let hint = format!("use one of these fingerprints: {}", fingerprints.join(", "));
+            let error = AdminError::new(StatusCode::CONFLICT, Code::BadMessage, what);
+            Err(Box::new(error.with_hint(hint).into_response()))
         },
     }
 }
 
-/// Closes sessions of a server: all of them, or the one that is named `KEY.GENERATION`.
-fn close(shared: &Shared, server: &str, session: Option<&str>) -> Response<Body> {
-    if let Err(error) = shared.warm.server(server) {
-        return failed(&error);
+/// Closes all sessions of a server, or the one with this `KEY.GENERATION`.
+fn close_sessions(
+    shared: &GatewayState,
+    server: &str,
+    session: Option<&str>,
+) -> Response<ResponseBody> {
+    if let Err(error) = shared.warmline.server(server) {
+        return engine_error_response(&error);
     }
-    let of = session.map(|session| {
+    let parse = |session: &str| {
         let (key, generation) = session.split_once('.')?;
         Some((key.parse().ok()?, generation.parse().ok()?))
-    });
-    let closed = match of {
+    };
+    let closed = match session.map(parse) {
         Some(None) => 0,
-        Some(Some(of)) => shared.warm.close_sessions(server, Some(of)),
-        None => shared.warm.close_sessions(server, None),
+        parsed => shared.warmline.close_sessions(server, parsed.flatten()),
     };
     if session.is_some() && closed == 0 {
-        return refuse(&Refusal {
-            status: StatusCode::NOT_FOUND,
-            code: Code::SessionLost,
-            what: format!("`{server}` has no such session"),
-            hint: Some("GET /admin/sessions lists them, by `key` and `generation`".to_owned()),
-        });
+        let what = format!("`{server}` has no such session");
+        return AdminError::new(StatusCode::NOT_FOUND, Code::SessionLost, what)
+            .with_hint("GET /admin/sessions lists them, by `key` and `generation`")
+            .into_response();
     }
-    told(&json!({ "closed": closed }))
+    json_response(&json!({ "closed": closed }))
 }
 
-fn drain(shared: &Shared, query: Option<&str>) -> Response<Body> {
-    let how = match query {
-        Some("now") => Ending::AtOnce,
-        _ => Ending::Drain,
+fn request_drain(shared: &GatewayState, query: Option<&str>) -> Response<ResponseBody> {
+    let request = match query {
+        Some("now") => ShutdownRequest::AtOnce,
+        _ => ShutdownRequest::Drain,
     };
-    tracing::info!(?how, "asked to end by the admin socket");
-    shared.desk.ask_to_end(how);
-    told(&json!({ "draining": true }))
+    tracing::info!(how = ?request, "stop requested by the admin socket");
+    shared.admin.request_shutdown(request);
+    json_response(&json!({ "draining": true }))
 }
 
-/// Has the configuration read again: whole or not at all.
-async fn reload(shared: &Shared) -> Response<Body> {
-    let (status, code, what, hint) = match shared.desk.reader.ask().await {
-        Ok(Ok(())) => return told(&json!({ "reloaded": true })),
-        Ok(Err(Unreloaded {
-            code,
-            what,
-            place,
-            why,
-            hint,
-        })) => {
-            let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-            let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-            let what = format!("{place}{what}{why}");
-            (StatusCode::CONFLICT, code, what, hint)
-        },
-        Err(Unasked::Nobody) => {
-            let what = "nobody reads a configuration for this gateway".to_owned();
-            (StatusCode::NOT_FOUND, Code::NotAllowed, what, None)
-        },
-        Err(Unasked::TooMany) => {
-            let what = "the configuration is being read for others".to_owned();
-            (
-                StatusCode::SERVICE_UNAVAILABLE,
-                Code::Overloaded,
-                what,
-                None,
-            )
-        },
-    };
-    refuse(&Refusal {
-        status,
-        code,
-        what,
-        hint,
-    })
-}
-
-/// What somebody gets who asks for something that there is not.
-struct Refusal {
+struct AdminError {
     status: StatusCode,
     code: Code,
     what: String,
     hint: Option<String>,
 }
 
-fn method_or_place(method: &Method, path: &[&str]) -> Refusal {
-    let known = matches!(
+impl AdminError {
+    fn new(status: StatusCode, code: Code, what: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    fn into_response(self) -> Response<ResponseBody> {
+        let mut error = json!({ "code": self.code.as_str(), "what": self.what });
+        if let Some(hint) = self.hint {
+            error["hint"] = hint.into();
+        }
+        let body = json!({ "error": error }).to_string();
+        error_response::rejection(self.status, (self.code.as_str(), &self.what), body)
+    }
+}
+
+fn unknown_endpoint(method: &Method, path: &[&str]) -> AdminError {
+    let is_known = matches!(
         path,
         [] | ["servers" | "runs" | "sessions" | "events" | "drain" | "reload"]
             | ["mcp-pool", "metrics"]
@@ -307,78 +264,42 @@ fn method_or_place(method: &Method, path: &[&str]) -> Refusal {
             | ["servers", _, "sessions", _]
     );
     let path = path.join("/");
-    let (status, what) = match known {
+    let (status, what) = match is_known {
         true => (
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("{method} does not fit /admin/{path}"),
+            format!("/admin/{path} does not support {method}"),
         ),
         false => (
             StatusCode::NOT_FOUND,
             format!("there is nothing at /admin/{path}"),
         ),
     };
-    Refusal {
-        status,
-        code: Code::BadMessage,
-        what,
-        hint: Some(
-            "GET /admin/servers, /admin/runs and /admin/sessions list what there is".to_owned(),
-        ),
-    }
+    AdminError::new(status, Code::BadMessage, what)
+        .with_hint("GET /admin/servers, /admin/runs and /admin/sessions list what there is")
 }
 
-fn refuse(refusal: &Refusal) -> Response<Body> {
-    let mut error = json!({ "code": refusal.code.word(), "what": refusal.what });
-    if let Some(hint) = &refusal.hint {
-        error["hint"] = hint.as_str().into();
-    }
-    let body = json!({ "error": error }).to_string();
-    reply::refused(refusal.status, (refusal.code.word(), &refusal.what), body)
-}
-
-/// What somebody gets whose wish failed.
-fn failed(error: &Error) -> Response<Body> {
-    const STATUSES: [(StatusCode, &[Code]); 4] = [
-        (
-            StatusCode::NOT_FOUND,
-            &[Code::RunUnknown, Code::ServerUnknown],
-        ),
-        (
-            StatusCode::BAD_REQUEST,
-            &[Code::BadMessage, Code::ConfigBadValue],
-        ),
-        (StatusCode::FORBIDDEN, &[Code::NotAllowed]),
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            &[
-                Code::Draining,
-                Code::Closed,
-                Code::Overloaded,
-                Code::PoolFull,
-            ],
-        ),
+fn engine_error_response(error: &Error) -> Response<ResponseBody> {
+    const STATUSES: [(Code, StatusCode); 9] = [
+        (Code::RunUnknown, StatusCode::NOT_FOUND),
+        (Code::ServerUnknown, StatusCode::NOT_FOUND),
+        (Code::BadMessage, StatusCode::BAD_REQUEST),
+        (Code::ConfigBadValue, StatusCode::BAD_REQUEST),
+        (Code::NotAllowed, StatusCode::FORBIDDEN),
+        (Code::Draining, StatusCode::SERVICE_UNAVAILABLE),
+        (Code::Closed, StatusCode::SERVICE_UNAVAILABLE),
+        (Code::Overloaded, StatusCode::SERVICE_UNAVAILABLE),
+        (Code::PoolFull, StatusCode::SERVICE_UNAVAILABLE),
     ];
     let mut known = STATUSES.into_iter();
-    let known = known.find(|(_, codes)| codes.contains(&error.code()));
-    let status = known.map_or(StatusCode::BAD_GATEWAY, |(status, _)| status);
-    let mut fields = failure::fields(error, Candour::Full);
-    fields["what"] = error.trouble().what.as_str().into();
-    let told = (error.code().word(), &*error.trouble().what);
-    reply::refused(status, told, json!({ "error": fields }).to_string())
+    let known = known.find(|(code, _)| *code == error.code());
+    let status = known.map_or(StatusCode::BAD_GATEWAY, |(_, status)| status);
+    let message = error.diagnostic().message.as_str();
+    let mut fields = call_error::error_fields(error, ErrorDetail::Full);
+    fields["what"] = message.into();
+    let body = json!({ "error": fields }).to_string();
+    error_response::rejection(status, (error.code().as_str(), message), body)
 }
 
-fn told(value: &Value) -> Response<Body> {
-    reply::answer(value.to_string())
-}
-
-/// Reads what was sent, within a limit that any server that was typed fits into.
-async fn read(shared: &Shared, mut body: Incoming) -> Result<Bytes, Refusal> {
-    let within = shared.gate.limits().body_within;
-    let read = body::read(&mut body, shared.options.max_request, within).await;
-    read.map_err(|unread| Refusal {
-        status: StatusCode::BAD_REQUEST,
-        code: Code::BadMessage,
-        what: format!("the message cannot be read: {unread:?}"),
-        hint: None,
-    })
+fn json_response(value: &Value) -> Response<ResponseBody> {
+    error_response::ok_json(value.to_string())
 }

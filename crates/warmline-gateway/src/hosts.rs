@@ -1,59 +1,59 @@
-//! Hosts and origins: by which names we may be called, and which pages may call us.
+//! Allowed hosts and origins.
 //!
-//! Asked by: [`door`](crate::door), of every request. A page in somebody's browser can reach a
-//! listener on their own machine, also under a name that leads there by rebinding.
+//! A web page can send requests to a listener on the machine of its reader, also under a name that
+//! is rebound to that machine.
 
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderValue, Uri};
 
-/// The names that count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hosts {
-    /// Whether only names of this machine count; else any name does that is not forbidden.
+pub(crate) struct AllowedHosts {
+    /// Whether the listener is on loopback: only names of this machine and `names` are allowed.
     local_only: bool,
-    named: Vec<String>,
+    names: Vec<String>,
     origins: Vec<String>,
 }
 
-impl Hosts {
-    /// The names for a listener: on loopback only those of this machine, and what is named.
-    pub(crate) fn of(listening: SocketAddr, named: &[String], origins: &[String]) -> Self {
+impl AllowedHosts {
+    pub(crate) fn for_listener(
+        listening: SocketAddr,
+        named: &[String],
+        origins: &[String],
+    ) -> Self {
         Self {
             local_only: listening.ip().is_loopback(),
-            named: named.to_vec(),
+            names: named.to_vec(),
             origins: origins.to_vec(),
         }
     }
 
-    /// The same with the name in a URL by which we tell clients to call us.
-    pub(crate) fn and_of(mut self, url: Option<&str>) -> Self {
-        // Where every name counts, one that is named would leave out the others.
-        let counts_all = !self.local_only && self.named.is_empty();
-        let url = url.filter(|_| !counts_all).map(str::parse::<Uri>);
+    /// Adds the host of the URL that clients are told to use.
+    pub(crate) fn with_url_host(mut self, url: Option<&str>) -> Self {
+        // Where every name is allowed, a single one would exclude the others.
+        let allows_all = !self.local_only && self.names.is_empty();
+        let url = url.filter(|_| !allows_all).map(str::parse::<Uri>);
         let host = url.as_ref().and_then(|url| url.as_ref().ok()?.host());
-        self.named
-            .extend(host.and_then(without_port).map(str::to_owned));
+        self.names
+            .extend(host.and_then(strip_port).map(str::to_owned));
         self
     }
 
-    /// Whether a request may be for this `Host`.
-    pub(crate) fn may_be_called(&self, host: Option<&str>) -> bool {
+    pub(crate) fn allows_host(&self, host: Option<&str>) -> bool {
         let Some(host) = host else {
             return !self.local_only;
         };
-        let Some(name) = without_port(host) else {
+        let Some(name) = strip_port(host) else {
             return false;
         };
-        self.named
+        self.names
             .iter()
             .any(|known| known.eq_ignore_ascii_case(name))
-            || is_local(name)
-            || (!self.local_only && self.named.is_empty())
+            || is_loopback_name(name)
+            || (!self.local_only && self.names.is_empty())
     }
 
-    /// Whether a page of this origin may call.
-    pub(crate) fn may_come_from(&self, origin: &HeaderValue) -> bool {
+    pub(crate) fn allows_origin(&self, origin: &HeaderValue) -> bool {
         let Ok(origin) = origin.to_str() else {
             return false;
         };
@@ -67,13 +67,13 @@ impl Hosts {
         let host = origin
             .strip_prefix("http://")
             .or_else(|| origin.strip_prefix("https://"));
-        host.and_then(without_port).is_some_and(is_local)
+        host.and_then(strip_port).is_some_and(is_loopback_name)
     }
 }
 
-/// A host without its port; an IPv6 address without its brackets. None where it is no host: what
-/// looks like one to us may be read as another elsewhere.
-fn without_port(host: &str) -> Option<&str> {
+/// A host without its port, and an IPv6 address without its brackets. `None` for what other readers
+/// could take for another host.
+fn strip_port(host: &str) -> Option<&str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(inside) => {
             let (name, rest) = inside.split_once(']')?;
@@ -87,7 +87,7 @@ fn without_port(host: &str) -> Option<&str> {
     (is_port && is_name).then_some(name)
 }
 
-pub(crate) fn is_local(name: &str) -> bool {
+pub(crate) fn is_loopback_name(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
         || name
             .parse::<IpAddr>()
@@ -99,8 +99,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_loopback_only_names_of_this_machine_count() {
-        let here = Hosts::of(([127, 0, 0, 1], 8484).into(), &["mcp.test".to_owned()], &[]);
+    fn a_loopback_listener_allows_local_names_alone() {
+        let here = AllowedHosts::for_listener(
+            ([127, 0, 0, 1], 8484).into(),
+            &["mcp.test".to_owned()],
+            &[],
+        );
         for host in [
             "localhost",
             "127.0.0.1:8484",
@@ -108,7 +112,7 @@ mod tests {
             "LOCALHOST:8484",
             "mcp.test:80",
         ] {
-            assert!(here.may_be_called(Some(host)), "{host}");
+            assert!(here.allows_host(Some(host)), "{host}");
         }
         for host in [
             "evil.example",
@@ -122,30 +126,33 @@ mod tests {
             "[::1]:80@evil.example",
             "[::1",
         ] {
-            assert!(!here.may_be_called(Some(host)), "{host}");
+            assert!(!here.allows_host(Some(host)), "{host}");
         }
-        assert!(!here.may_be_called(None));
+        assert!(!here.allows_host(None));
     }
 
     #[test]
-    fn we_may_be_called_by_the_name_that_we_tell() {
+    fn the_host_of_the_resource_url_is_allowed() {
         let told = Some("https://mcp.test:8443/");
-        let may = |hosts: &Hosts, host| hosts.may_be_called(Some(host));
-        let here = Hosts::of(([127, 0, 0, 1], 1).into(), &[], &[]).and_of(told);
+        let may = |hosts: &AllowedHosts, host| hosts.allows_host(Some(host));
+        let here =
+            AllowedHosts::for_listener(([127, 0, 0, 1], 1).into(), &[], &[]).with_url_host(told);
         assert!(may(&here, "mcp.test") && may(&here, "localhost") && !may(&here, "evil.test"));
-        let open = Hosts::of(([0, 0, 0, 0], 1).into(), &[], &[]).and_of(told);
+        let open =
+            AllowedHosts::for_listener(([0, 0, 0, 0], 1).into(), &[], &[]).with_url_host(told);
         assert!(may(&open, "mcp.test") && may(&open, "10.0.0.5"));
         let named = ["other.test".to_owned()];
-        let named = Hosts::of(([0, 0, 0, 0], 1).into(), &named, &[]).and_of(told);
+        let named =
+            AllowedHosts::for_listener(([0, 0, 0, 0], 1).into(), &named, &[]).with_url_host(told);
         assert!(may(&named, "mcp.test:8443") && may(&named, "other.test"));
         assert!(!may(&named, "10.0.0.5"));
     }
 
     #[test]
-    fn a_page_of_elsewhere_may_not_call() {
+    fn foreign_origins_are_rejected() {
         let origins = ["https://app.test".to_owned()];
-        let hosts = Hosts::of(([127, 0, 0, 1], 1).into(), &[], &origins);
-        let may = |origin| hosts.may_come_from(&HeaderValue::from_static(origin));
+        let hosts = AllowedHosts::for_listener(([127, 0, 0, 1], 1).into(), &[], &origins);
+        let may = |origin| hosts.allows_origin(&HeaderValue::from_static(origin));
         assert!(may("https://app.test") && may("http://localhost:3000") && may("http://[::1]"));
         for origin in [
             "https://evil.test",

@@ -1,301 +1,145 @@
-//! Metrics of the gateway itself: what happened at the door and on the way back to clients.
+//! Counters of the gateway, and their labels. The engine counts what happens behind them.
 //!
-//! Asked by: `ops`.  Told by: the door, the faces, the audit, a reload. What happens
-//! behind them is counted by the engine. All labels are closed sets: no caller makes one.
+//! All labels are closed sets, so that no caller creates one. Their docs appear in
+//! `warmline explain`.
 
 use std::sync::Arc;
 
 use http::StatusCode;
-use warmline::closed_set;
-use warmline::metrics::{CountBy, CountByTwo, Counter, Kind, Metric};
+use warmline_core::word_enum::word_enum;
+use warmline_engine::metrics::{Counter, LabeledCounter, TwoLabelCounter};
 
-closed_set! {
-    /// How a request was spoken with.
-    Face {
-        /// As a message of the legacy era.
+word_enum! {
+    /// The era of a request.
+    #[non_exhaustive]
+    pub enum RequestEra {
+        /// A message of the legacy era.
         Legacy = "legacy",
-        /// As a message of the modern era.
+        /// A message of the modern era.
         Modern = "modern",
-        /// As neither: it was turned away, or was no message.
+        /// No message, or rejected before it was parsed.
         None = "none",
     }
 }
 
-closed_set! {
+word_enum! {
     /// The class of a status.
-    StatusClass {
-        /// It went well, as far as HTTP says.
-        Fine = "2xx",
-        /// It is elsewhere.
-        Elsewhere = "3xx",
-        /// The client did something wrong.
-        Client = "4xx",
-        /// We could not.
-        Us = "5xx",
+    #[non_exhaustive]
+    pub enum StatusClass {
+        /// Success.
+        Success = "2xx",
+        /// A redirect.
+        Redirect = "3xx",
+        /// An error of the client.
+        ClientError = "4xx",
+        /// An error of the gateway or a server.
+        ServerError = "5xx",
     }
 }
 
 impl StatusClass {
     /// The class of a status.
-    pub fn of(status: StatusCode) -> Self {
+    pub fn from_status(status: StatusCode) -> Self {
         match status.as_u16() / 100 {
-            5 => Self::Us,
-            4 => Self::Client,
-            3 => Self::Elsewhere,
-            _ => Self::Fine,
+            5 => Self::ServerError,
+            4 => Self::ClientError,
+            3 => Self::Redirect,
+            _ => Self::Success,
         }
     }
 }
 
-closed_set! {
-    /// Why somebody was turned away at the door.
-    TurnedAwayFor {
+word_enum! {
+    /// Why a connection or request was rejected before its message was parsed.
+    #[non_exhaustive]
+    pub enum RejectionReason {
         /// There were too many connections.
         Connections = "connections",
-        /// There was too much to do.
+        /// Too many requests were in flight.
         Overloaded = "overloaded",
-        /// Its caller had so much under way that others would have found no room.
-        Share = "share",
-        /// It asked for something new while we go down.
+        /// The caller's own requests in flight would have left no room for others.
+        Quota = "share",
+        /// It was a new request while the gateway was shutting down.
         Draining = "draining",
-        /// The handshake of TLS failed.
-        Handshake = "handshake",
-        /// It was for a host that is not ours.
+        /// The TLS handshake failed.
+        TlsHandshake = "handshake",
+        /// Its Host is not allowed.
         Host = "host",
-        /// It came from a page of elsewhere.
+        /// It came from a web page whose Origin is not allowed.
         Origin = "origin",
         /// There is nothing at its path.
         Path = "path",
-        /// Its method, its type, or what its client can read.
+        /// Its head is invalid: the method, the content type, or the types the client accepts.
         Head = "head",
-        /// It showed no token.
+        /// It has no token.
         NoToken = "no-token",
-        /// It showed a token that is not known.
+        /// Its token is unknown, revoked or expired.
         UnknownToken = "unknown-token",
-        /// Too many came from there without a token that is known.
-        Strangers = "strangers",
-        /// The rules say no.
+        /// Too many requests from its address had no valid token.
+        AuthFailures = "strangers",
+        /// The access rules deny it.
         NotAllowed = "not-allowed",
         /// Its body is too large.
         TooLarge = "too-large",
-        /// Its body did not come in time.
+        /// Its head or body did not arrive in time.
         TooSlow = "too-slow",
-        /// Its body broke off.
-        BrokeOff = "broke-off",
+        /// Its body is incomplete.
+        Truncated = "broke-off",
     }
 }
 
-closed_set! {
-    /// What became of a call whose client left or gave it up.
-    LeftCall {
+word_enum! {
+    /// What happened to a call whose client left or cancelled it.
+    #[non_exhaustive]
+    pub enum AbandonedCall {
         /// It was cancelled.
         Cancelled = "cancelled",
-        /// It went on: its client may come back.
-        GoesOn = "goes-on",
+        /// It went on: its client may return.
+        Continued = "goes-on",
     }
 }
 
-closed_set! {
-    /// Why something that was said to a client never reached it.
-    Undelivered {
-        /// The client stopped reading, and was left.
+word_enum! {
+    /// Why a reply never reached its client.
+    #[non_exhaustive]
+    pub enum UndeliveredReason {
+        /// The client stopped reading and was disconnected.
         Stalled = "stalled",
         /// The client was gone when it came.
-        Left = "left",
-        /// It was held for a client that did not come back.
+        Disconnected = "left",
+        /// It was held for a client that did not return.
         Expired = "expired",
     }
 }
 
-closed_set! {
-    /// What came of reading the configuration again.
-    Reloaded {
-        /// It counts.
-        Taken = "taken",
-        /// It cannot be used, and what ran goes on.
-        Refused = "refused",
+word_enum! {
+    /// The result of a reload of the configuration.
+    #[non_exhaustive]
+    pub enum ReloadResult {
+        /// It is in force.
+        Applied = "taken",
+        /// It was rejected, and the old one stays in force.
+        Rejected = "refused",
     }
 }
 
-/// What a gateway counts.
+/// The counters of a gateway.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) requests: CountByTwo<Face, StatusClass>,
-    pub(crate) turned_away: CountBy<TurnedAwayFor>,
-    pub(crate) left: CountBy<LeftCall>,
-    pub(crate) undelivered: CountBy<Undelivered>,
-    /// Notices that were left out of what a client reads.
-    pub(crate) unheard: Counter,
-    pub(crate) reloads: CountBy<Reloaded>,
-    pub(crate) audit: Arc<AuditCounts>,
+pub(crate) struct GatewayCounters {
+    pub(crate) requests: TwoLabelCounter<RequestEra, StatusClass>,
+    pub(crate) rejected: LabeledCounter<RejectionReason>,
+    pub(crate) abandoned_calls: LabeledCounter<AbandonedCall>,
+    pub(crate) undelivered: LabeledCounter<UndeliveredReason>,
+    pub(crate) dropped_notifications: Counter,
+    pub(crate) reloads: LabeledCounter<ReloadResult>,
+    pub(crate) audit: Arc<AuditCounters>,
 }
 
-/// What is counted of the audit.
+/// The counters of the audit.
 #[derive(Debug, Default)]
-pub(crate) struct AuditCounts {
-    /// Lines that were handed over to be written.
+pub(crate) struct AuditCounters {
+    /// Lines for the audit.
     pub(crate) lines: Counter,
-    /// Lines that nobody will ever read.
+    /// Lines that were not written.
     pub(crate) lost: Counter,
 }
-
-/// Every metric of a gateway beside those of its engine.
-pub const METRICS: &[Metric] = &[
-    Metric::of(
-        Kind::Counter,
-        "gateway_requests_total",
-        &["face", "status"],
-        "Requests of clients by the era they were spoken with and the class of their status",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "gateway_refused_total",
-        &["reason"],
-        "Connections and requests that were turned away at the door",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "gateway_connections",
-        &[],
-        "Connections of clients",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "gateway_connections_limit",
-        &[],
-        "Connections of clients that there may be",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "gateway_requests_under_way",
-        &[],
-        "Requests of clients that have no answer yet, also where their clients left",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "gateway_requests_limit",
-        &[],
-        "Requests of clients without an answer that there may be",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "gateway_clients",
-        &[],
-        "Client sessions that were used lately",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "gateway_streams",
-        &[],
-        "Streams that are held for clients that may come back",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "gateway_left_calls_total",
-        &["then"],
-        "Calls whose clients left or gave them up, by what became of them",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "dropped_replies_total",
-        &["why"],
-        "Replies that came and that no client took",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "dropped_notices_total",
-        &[],
-        "Notices that were left out because their clients did not read for too long, or were away",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "buffer_bytes",
-        &["kind"],
-        "Bytes that are held: of requests until their calls are over, of large replies until their clients read them, of streams for clients that may come back",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "buffer_limit_bytes",
-        &["kind"],
-        "Bytes that may be held",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "audit_lines_total",
-        &[],
-        "Lines for the audit",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "audit_lost_total",
-        &[],
-        "Lines of the audit that could not be written",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "log_lost_total",
-        &[],
-        "Lines of the log that could not be written",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "reload_total",
-        &["result"],
-        "Times that the configuration was read again",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "config_epoch",
-        &[],
-        "Which configuration counts: 1 is the one of the start, each that was taken since is one more",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "draining",
-        &[],
-        "1 while nothing new is taken, else 0",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "memory_bytes",
-        &[],
-        "Resident memory of the process",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "fds",
-        &[],
-        "Descriptors that the process has open",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "fds_limit",
-        &[],
-        "Descriptors that the process may have open",
-    ),
-    Metric::of(Kind::Gauge, "tasks", &[], "Tasks of the runtime"),
-    Metric::of(
-        Kind::Gauge,
-        "loop_lag_seconds",
-        &[],
-        "How late the last beat of the runtime was",
-    ),
-    Metric::of(
-        Kind::Counter,
-        "clock_jumps_total",
-        &[],
-        "Times that the wall clock went another way than time itself: it was set, or the machine slept",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "start_time_seconds",
-        &[],
-        "When the gateway started, in seconds since 1970",
-    ),
-    Metric::of(
-        Kind::Gauge,
-        "build_info",
-        &["version"],
-        "1, and which version runs",
-    ),
-];

@@ -1,13 +1,13 @@
-//! Pages for machines that watch the gateway, on a listener of their own.
+//! The ops listener: pages for probes and scrapers.
 //!
-//! Asked by: probes, scrapers, people.  They ask nobody who they are, and so show no identity, no
-//! run and no argument. A watcher that hangs takes one of a few places and nothing else; where all
-//! are taken, who came first leaves: a probe that is turned away would have the gateway restarted.
+//! It authenticates nobody, and so shows no identity, run or argument. A hanging client takes one
+//! of a few slots; if all are taken, the oldest connection is closed, since a rejected probe would
+//! have the gateway restarted.
 
-pub(crate) mod departure;
-mod exposition;
-mod page;
-pub(crate) mod vitals;
+mod metrics;
+mod pages;
+pub(crate) mod process_health;
+mod prometheus;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,225 +15,177 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use bytes::Bytes;
+use http::header::{ALLOW, HOST, ORIGIN};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
-use warmline::clock;
+use warmline_platform::clock;
 
-use crate::Shared;
-use crate::body::Body;
-use crate::door::{Stalling, stopped};
-use crate::hosts::Hosts;
-use crate::metrics::TurnedAwayFor;
-use crate::reply;
-use crate::who::Peer;
+pub use self::metrics::METRICS;
+use crate::GatewayState;
+use crate::auth::Peer;
+use crate::hosts::AllowedHosts;
+use crate::listener::{ACCEPT_RETRY_DELAY, ConnectionIo, ConnectionRequests, ConnectionTimeouts};
+use crate::metrics::RejectionReason;
+use crate::response::body::ResponseBody;
+use crate::response::error_response;
+use crate::shutdown::wait_for_stop;
 
-/// So many may watch at a time.
-const MAX_WATCHERS: usize = 32;
-/// A watcher may take so long for the head of a request, or for reading a page.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Heads of watchers are small.
+const MAX_CONNECTIONS: usize = 32;
+const TIMEOUTS: ConnectionTimeouts = ConnectionTimeouts {
+    head: Duration::from_secs(5),
+    idle: Duration::from_secs(5),
+    write: Duration::from_secs(5),
+};
 const MAX_HEAD: usize = 8 << 10;
-/// Connections that cannot be taken now are tried again after this.
-const PAUSE: Duration = Duration::from_millis(100);
 
-/// The listener of the pages. It ends when this is dropped, and not before: also who goes down is
-/// watched.
+/// The ops listener. It serves until it is dropped, also during a drain.
 #[derive(Debug)]
-pub(crate) struct Ops {
+pub(crate) struct OpsListener {
     pub(crate) address: SocketAddr,
-    #[expect(dead_code, reason = "its end is the end of the listener")]
-    ending: watch::Sender<bool>,
+    #[expect(dead_code, reason = "dropping it stops the listener")]
+    stop: watch::Sender<bool>,
 }
 
-impl Ops {
-    /// Begins to answer on a listener.
-    pub(crate) fn start(shared: &Arc<Shared>, listener: TcpListener, address: SocketAddr) -> Self {
-        let (ending, ended) = watch::channel(false);
-        // Names are for clients at the door. Where other machines may look, they ask by whatever
-        // leads there: a probe by the address of a pod, a scraper by the name of a service.
-        let named = shared.options.hosts.as_slice();
-        let named = if address.ip().is_loopback() {
-            named
-        } else {
-            &[]
+impl OpsListener {
+    pub(crate) fn start(
+        shared: &Arc<GatewayState>,
+        listener: TcpListener,
+        address: SocketAddr,
+    ) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        // On the network, probes and scrapers use any name: the address of a pod, a service.
+        let names = match address.ip().is_loopback() {
+            true => shared.options.allowed_hosts.as_slice(),
+            false => &[],
         };
-        let hosts = Arc::new(Hosts::of(address, named, &[]));
-        let watched = Watched {
+        let service = OpsService {
             shared: Arc::clone(shared),
-            hosts,
+            hosts: Arc::new(AllowedHosts::for_listener(address, names, &[])),
         };
         drop(clock::spawn(
             "ops-listener",
-            listen(watched, listener, ended),
+            accept_connections(service, listener, stopping),
         ));
-        Self { address, ending }
+        Self { address, stop }
     }
 }
 
-/// What watchers look at.
 #[derive(Clone)]
-struct Watched {
-    shared: Arc<Shared>,
-    hosts: Arc<Hosts>,
+struct OpsService {
+    shared: Arc<GatewayState>,
+    hosts: Arc<AllowedHosts>,
 }
 
-async fn listen(watched: Watched, listener: TcpListener, mut ended: watch::Receiver<bool>) {
-    let mut staying: VecDeque<oneshot::Sender<()>> = VecDeque::new();
+async fn accept_connections(
+    service: OpsService,
+    listener: TcpListener,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut open: VecDeque<oneshot::Sender<()>> = VecDeque::new();
     loop {
-        let taken = tokio::select! {
-            taken = listener.accept() => taken,
-            () = stopped(&mut ended) => return,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = wait_for_stop(&mut stopping) => return,
         };
-        let Ok((socket, from)) = taken else {
-            // The door says what is wrong: it meets the same trouble.
-            clock::sleep(PAUSE).await;
+        let Ok((socket, from)) = accepted else {
+            // The MCP listener logs it: it meets the same error.
+            clock::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
-        staying.retain(|one| !one.is_closed());
-        if staying.len() >= MAX_WATCHERS {
-            staying.pop_front();
+        open.retain(|connection| !connection.is_closed());
+        if open.len() >= MAX_CONNECTIONS {
+            open.pop_front();
         }
-        let (stay, leave) = oneshot::channel();
-        staying.push_back(stay);
+        let (stay, close) = oneshot::channel();
+        open.push_back(stay);
         let peer = Peer::Address(from.ip());
-        let serving = serve(watched.clone(), socket, peer, leave);
+        let serving = serve_connection(service.clone(), socket, peer, close);
         drop(clock::spawn("ops-connection", serving));
     }
 }
 
-async fn serve(watched: Watched, socket: TcpStream, peer: Peer, leave: oneshot::Receiver<()>) {
+async fn serve_connection(
+    service: OpsService,
+    socket: TcpStream,
+    peer: Peer,
+    close: oneshot::Receiver<()>,
+) {
+    let requests = Arc::new(ConnectionRequests::default());
+    let socket = ConnectionIo::new(socket, Arc::clone(&requests), TIMEOUTS, |_| Bytes::new());
     let service = service_fn(move |request| {
-        let watched = watched.clone();
-        async move { Ok::<_, Infallible>(watched.answer(&request, peer).await) }
+        let (service, in_flight) = (service.clone(), requests.begin_request());
+        async move {
+            let response = service.serve_request(&request, peer).await;
+            drop(in_flight);
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(MAX_HEAD);
-    let socket = TokioIo::new(Stalling::new(socket, PATIENCE));
-    let connection = builder.serve_connection(socket, service);
+    builder.header_read_timeout(None).max_buf_size(MAX_HEAD);
     tokio::select! {
-        // How a watcher leaves concerns nobody.
-        left = connection => drop(left),
-        // Its place, or the listener, is gone.
-        _ = leave => {},
+        ended = builder.serve_connection(TokioIo::new(socket), service) => drop(ended),
+        _ = close => {},
     }
 }
 
-/// What a page is about.
-#[derive(Clone, Copy, Debug)]
-enum About {
-    Readiness,
-    Metrics,
-    Servers,
-}
+type OpsRejection = (RejectionReason, StatusCode, &'static str);
 
-impl Watched {
-    /// Answers a request; one that is refused has its line in the log.
-    async fn answer(&self, request: &Request<Incoming>, peer: Peer) -> Response<Body> {
-        match self.answered(request).await {
-            Ok(page) => page,
-            Err(refusal) => {
-                let Refusal { why, response } = *refusal;
-                self.shared.faults.tell(Some(why), peer, &response);
-                response
+impl OpsService {
+    async fn serve_request(
+        &self,
+        request: &Request<Incoming>,
+        peer: Peer,
+    ) -> Response<ResponseBody> {
+        let page: fn(&GatewayState) -> Response<ResponseBody> = match self.check_request(request) {
+            Ok("/livez") => return pages::liveness(&self.shared),
+            Ok("/readyz") => pages::readiness,
+            Ok("/metrics") => pages::metrics,
+            Ok("/servers") => pages::servers,
+            Ok(_) => {
+                let what = "the pages are /livez, /readyz, /metrics and /servers";
+                let rejection = (RejectionReason::Path, StatusCode::NOT_FOUND, what);
+                return self.reject(rejection, peer);
             },
-        }
+            Err(rejection) => return self.reject(rejection, peer),
+        };
+        // These pages read everything: off the threads that carry calls.
+        let shared = Arc::clone(&self.shared);
+        let rendering = clock::spawn_blocking("ops-page", move || page(&shared));
+        rendering.await.unwrap_or_else(|_| pages::failure())
     }
 
-    async fn answered(&self, request: &Request<Incoming>) -> Result<Response<Body>, Box<Refusal>> {
+    /// The path of a request that may be answered.
+    fn check_request<'r>(&self, request: &'r Request<Incoming>) -> Result<&'r str, OpsRejection> {
         let headers = request.headers();
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-        // A page in somebody's browser must not read this under a name that leads here.
-        if headers.contains_key(ORIGIN) || !self.hosts.may_be_called(host) {
-            let what = "this Host or Origin is not one of ours";
-            return Err(refused(TurnedAwayFor::Host, StatusCode::FORBIDDEN, what));
+        // A web page must not read this under a rebound name.
+        if headers.contains_key(ORIGIN) || !self.hosts.allows_host(host) {
+            let what = "this Host or Origin is not allowed";
+            return Err((RejectionReason::Host, StatusCode::FORBIDDEN, what));
         }
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            let (why, status) = (TurnedAwayFor::Head, StatusCode::METHOD_NOT_ALLOWED);
-            let mut refusal = refused(why, status, "these pages are read");
-            let allowed = HeaderValue::from_static("GET, HEAD");
-            refusal.response.headers_mut().insert(ALLOW, allowed);
-            return Err(refusal);
+            let what = "these pages support GET and HEAD";
+            return Err((RejectionReason::Head, StatusCode::METHOD_NOT_ALLOWED, what));
         }
-        Ok(match request.uri().path() {
-            "/livez" if self.shared.vitals.are_good() => plain(StatusCode::OK, "ok\n"),
-            "/livez" => plain(StatusCode::SERVICE_UNAVAILABLE, "the loop does not turn\n"),
-            "/readyz" => {
-                self.shared.departure.asked();
-                self.page(About::Readiness).await
-            },
-            "/metrics" => self.page(About::Metrics).await,
-            "/servers" => self.page(About::Servers).await,
-            _ => {
-                let what = "there is /livez, /readyz, /metrics and /servers";
-                return Err(refused(TurnedAwayFor::Path, StatusCode::NOT_FOUND, what));
-            },
-        })
+        Ok(request.uri().path())
     }
 
-    /// A page that looks at everything there is: not in the loop that carries calls.
-    async fn page(&self, about: About) -> Response<Body> {
-        let shared = Arc::clone(&self.shared);
-        let writing = clock::spawn_blocking("ops-page", move || match about {
-            About::Readiness => {
-                let (is_ready, said) = page::readiness(&shared);
-                let status = if is_ready {
-                    StatusCode::OK
-                } else {
-                    StatusCode::SERVICE_UNAVAILABLE
-                };
-                written(status, JSON, format!("{said}\n"))
-            },
-            About::Metrics => {
-                let kind = HeaderValue::from_static(exposition::CONTENT_TYPE);
-                written(StatusCode::OK, kind, page::metrics(&shared))
-            },
-            About::Servers => {
-                let said = page::servers(&shared);
-                written(StatusCode::OK, JSON, format!("{said}\n"))
-            },
-        });
-        let failed = |_| plain(StatusCode::INTERNAL_SERVER_ERROR, "this page broke\n");
-        writing.await.unwrap_or_else(failed)
+    fn reject(&self, (reason, status, what): OpsRejection, peer: Peer) -> Response<ResponseBody> {
+        let details = (reason.as_str(), what);
+        let mut response = error_response::rejection(status, details, format!("{what}\n"));
+        pages::set_headers(&mut response, pages::TEXT);
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            let allowed = HeaderValue::from_static("GET, HEAD");
+            response.headers_mut().insert(ALLOW, allowed);
+        }
+        let log = &self.shared.rejection_log;
+        log.log_response(Some(reason), peer, &response);
+        response
     }
-}
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-
-/// A request for a page that is not given.
-struct Refusal {
-    why: TurnedAwayFor,
-    response: Response<Body>,
-}
-
-fn refused(why: TurnedAwayFor, status: StatusCode, what: &'static str) -> Box<Refusal> {
-    let mut response = reply::refused(status, (why.word(), what), format!("{what}\n"));
-    head(&mut response, TEXT);
-    Box::new(Refusal { why, response })
-}
-
-fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
-    written(status, TEXT, text.to_owned())
-}
-
-fn written(status: StatusCode, kind: HeaderValue, text: String) -> Response<Body> {
-    let mut response = Response::new(Body::whole(text.into()));
-    *response.status_mut() = status;
-    head(&mut response, kind);
-    response
-}
-
-fn head(response: &mut Response<Body>, kind: HeaderValue) {
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, kind);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

@@ -1,7 +1,4 @@
-//! A configuration that changes while the gateway runs: whole or not at all.
-//!
-//! Asked by: whoever runs a gateway by a configuration file, when the file changed or somebody
-//! asked for it. What cannot be used is told in one line, and what runs goes on.
+//! Reload of a changed configuration: whole, or not at all.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,224 +6,199 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use warmline::clock;
-use warmline::config::ConfigError;
-use warmline::settings::{EngineSettings, GatewaySettings};
-use warmline::{Difference, Error, Server};
+use warmline_config::ConfigError;
+use warmline_config::gateway_settings::GatewaySettings;
+use warmline_engine::admin::EngineAdmin as _;
+use warmline_engine::settings::{EngineSettings, SettingsGroup as _};
+use warmline_engine::{Error, Server, ServerChanges};
+use warmline_platform::clock;
 
-use crate::look::Look;
-use crate::metrics::Reloaded;
-use crate::settings::{ANYBODY_SHARES, Accesses, NOBODY_IS_ASKED};
-use crate::{Auth, Gateway, Options};
+pub use crate::file_stamp::FileStamps;
+use crate::metrics::ReloadResult;
+use crate::options::{AccessByServer, NO_AUTH_EXPLANATION, NO_AUTH_SUMMARY};
+use crate::{Auth, Gateway, GatewayOptions};
 
-/// How often files are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a configuration wants.
+/// A configuration as it was loaded.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct LoadedConfiguration {
     /// The servers.
     pub servers: Vec<Server>,
-    /// What is decided for all of them together.
+    /// The settings of the engine.
     pub engine: EngineSettings,
-    /// What is decided about the gateway.
+    /// The settings of the gateway.
     pub gateway: GatewaySettings,
-    /// Rules about callers, by server.
-    pub accesses: Accesses,
+    /// The rules of servers about their callers.
+    pub access: AccessByServer,
 }
 
-/// What is decided at the start, and stays until the next one; and what counts now.
+/// The configuration of the start, and the reloadable part that is in force now.
 #[derive(Debug)]
-pub struct Fixed {
+pub struct RunningConfiguration {
     engine: EngineSettings,
     gateway: GatewaySettings,
-    latest: Mutex<(GatewaySettings, Accesses)>,
+    applied: Mutex<(GatewaySettings, AccessByServer)>,
 }
 
-/// Settings of the gateway that count at once when a file changed; tables end in a dot.
-const AT_ONCE: &[&str] = &[
-    "gateway.auth",
-    "gateway.body_timeout",
-    "gateway.head_timeout",
-    "gateway.hosts",
-    "gateway.idle_timeout",
-    "gateway.jwt.",
-    "gateway.max_connections",
-    "gateway.max_connections_per_address",
-    "gateway.max_head",
-    "gateway.max_request",
-    "gateway.max_request_bytes",
-    "gateway.max_requests",
-    "gateway.max_strangers_per_minute",
-    "gateway.origins",
-    "gateway.proxy_header",
-    "gateway.resource.",
-    "gateway.run_from",
-    "gateway.stall_timeout",
-    "gateway.trusted_proxies",
-];
-
-fn counts_at_once(key: &str) -> bool {
-    AT_ONCE
-        .iter()
-        .any(|known| *known == key || (known.ends_with('.') && key.starts_with(known)))
+fn is_reloadable(key: &str) -> bool {
+    GatewaySettings::setting(key).is_some_and(|setting| setting.is_reloadable)
 }
 
-/// Why a configuration does not count: nothing has changed.
+/// Why a configuration was rejected. The running one stays.
 #[derive(Debug)]
-pub enum NotReloaded {
-    /// What is decided about the gateway cannot be used.
+pub enum ReloadError {
+    /// A setting of the gateway.
     Gateway(Box<ConfigError>),
-    /// One of the servers cannot be used.
+    /// One of the servers.
     Server(Error),
 }
 
-impl Fixed {
-    /// What a configuration decides at the start.
-    pub fn of(wanted: &Wanted) -> Self {
+impl RunningConfiguration {
+    /// The configuration of the start.
+    pub fn new(wanted: &LoadedConfiguration) -> Self {
         Self {
             engine: wanted.engine.clone(),
             gateway: wanted.gateway.clone(),
-            latest: Mutex::new((wanted.gateway.clone(), wanted.accesses.clone())),
+            applied: Mutex::new((wanted.gateway.clone(), wanted.access.clone())),
         }
     }
 
-    /// The settings that another configuration decides otherwise, and that wait for a start.
-    fn waiting(&self, wanted: &Wanted) -> Vec<&'static str> {
-        let mut all = self.gateway.differing(&wanted.gateway);
-        all.retain(|key| !counts_at_once(key));
-        all.extend(self.engine.differing(&wanted.engine));
+    fn needs_restart(&self, wanted: &LoadedConfiguration) -> Vec<&'static str> {
+        let mut all = self.gateway.changed_keys(&wanted.gateway);
+        all.retain(|key| !is_reloadable(key));
+        all.extend(self.engine.changed_keys(&wanted.engine));
         all
     }
 
-    /// What counts otherwise from now on: settings by their keys, rules by their servers.
-    fn renew(&self, settings: GatewaySettings, accesses: Accesses) -> Vec<String> {
-        let mut latest = self.latest.lock();
-        let keys = latest.0.differing(&settings).into_iter();
-        let keys = keys.filter(|key| counts_at_once(key)).map(str::to_owned);
-        let old = &latest.1;
+    /// Puts settings and rules in force, and returns what changed: keys, and servers with other
+    /// rules.
+    fn apply(&self, settings: GatewaySettings, accesses: AccessByServer) -> Vec<String> {
+        let mut applied = self.applied.lock();
+        let keys = applied.0.changed_keys(&settings).into_iter();
+        let keys = keys.filter(|key| is_reloadable(key)).map(str::to_owned);
+        let old = &applied.1;
         let names = old
             .keys()
             .chain(accesses.keys().filter(|name| !old.contains_key(*name)));
-        let other = names.filter(|name| old.get(*name) != accesses.get(*name));
-        let told = keys
-            .chain(other.map(|name| format!("rules of {name}")))
+        let changed = names.filter(|name| old.get(*name) != accesses.get(*name));
+        let changes = keys
+            .chain(changed.map(|name| format!("rules of {name}")))
             .collect();
-        *latest = (settings, accesses);
-        told
+        *applied = (settings, accesses);
+        changes
     }
 }
 
 impl Gateway {
-    /// Goes by another configuration from now on, and writes one line of what changed. Servers
-    /// that stay as they are keep their sessions. `options` says what it means for callers.
+    /// Puts a configuration in force, and logs what changed. Unchanged servers keep their sessions.
+    /// `options` derives the gateway's options.
     ///
     /// # Errors
-    /// Something in it cannot be used. Then nothing has changed.
+    /// A setting or a server cannot be used. Nothing has changed then.
     pub fn reload(
         &self,
-        mut wanted: Wanted,
-        fixed: &Fixed,
-        options: impl FnOnce(&Wanted) -> Result<Options, ConfigError>,
-    ) -> Result<Difference, NotReloaded> {
-        let waiting = fixed.waiting(&wanted).join(", ");
-        // It goes on listening where it does, and must ask there.
-        wanted.gateway.listen = self.address();
-        let options = options(&wanted).map_err(|error| NotReloaded::Gateway(Box::new(error)))?;
-        let servers = self.shared.desk.handed.beside(wanted.servers);
-        let declared = self.go_by(&options, || self.warm().declare(servers));
-        let difference = declared.map_err(NotReloaded::Server)?;
-        self.shared.counts.reloads.one_more(Reloaded::Taken);
-        let at_once = fixed.renew(wanted.gateway, wanted.accesses);
-        let asks_nobody = matches!(options.auth, Auth::None);
-        let is_other = at_once.iter().any(|key| key == "gateway.auth");
+        mut loaded: LoadedConfiguration,
+        running: &RunningConfiguration,
+        options: impl FnOnce(&LoadedConfiguration) -> Result<GatewayOptions, ConfigError>,
+    ) -> Result<ServerChanges, ReloadError> {
+        let waiting = running.needs_restart(&loaded).join(", ");
+        // It keeps its address, which may need authentication.
+        loaded.gateway.listen = self.address();
+        let options = options(&loaded).map_err(|error| ReloadError::Gateway(Box::new(error)))?;
+        let (shared, warm) = (&self.shared, self.warmline());
+        let servers = shared.admin.adopted.merged_with(loaded.servers);
+        let set_servers = || warm.set_servers(servers);
+        let applied = shared
+            .access_policy
+            .replace(&options, self.address, warm, set_servers);
+        let difference = applied.map_err(ReloadError::Server)?;
+        shared.limiter.set_limits(options.limits);
+        let reloads = &shared.counters.reloads;
+        reloads.increment(ReloadResult::Applied);
+        let at_once = running.apply(loaded.gateway, loaded.access);
+        let has_no_auth = matches!(options.auth, Auth::None);
+        let is_new = at_once.iter().any(|key| key == "gateway.auth");
         let at_once = at_once.join(", ");
-        // Of servers nothing is said where something else is.
-        let changes = (!difference.is_nothing() || at_once.is_empty()).then_some(&difference);
+        // Unchanged servers are mentioned only if nothing else changed.
+        let changes = (!difference.is_empty() || at_once.is_empty()).then_some(&difference);
         let some = |text: String| (!text.is_empty()).then_some(text);
         tracing::info!(
             changes = changes.map(tracing::field::display),
             at_once = some(at_once),
             at_next_start = some(waiting),
-            "configuration read again"
+            "configuration reloaded"
         );
-        if asks_nobody && is_other {
-            tracing::warn!("{NOBODY_IS_ASKED}: `auth = \"none\"`. {ANYBODY_SHARES}");
+        if has_no_auth && is_new {
+            tracing::warn!("{NO_AUTH_SUMMARY}: `auth = \"none\"`. {NO_AUTH_EXPLANATION}");
         }
         Ok(difference)
     }
 
-    /// Counts a configuration that could not be read or used: what runs goes on.
-    pub fn not_reloaded(&self) {
-        self.shared.counts.reloads.one_more(Reloaded::Refused);
+    /// Counts a configuration that could not be read or used.
+    pub fn record_reload_failure(&self) {
+        let reloads = &self.shared.counters.reloads;
+        reloads.increment(ReloadResult::Rejected);
     }
 }
 
-/// Files and folders that are looked at for changes. A disk may not answer, so that is done by
-/// threads for which nobody else waits.
+/// Polls files and folders for changes, on blocking threads: a remote disk may hang.
 #[derive(Debug)]
-pub struct Watch {
+pub struct FileWatch {
     paths: Arc<[PathBuf]>,
-    seen: Option<Look>,
-    /// A look that is under way.
-    looking: Option<JoinHandle<Look>>,
+    last_stamps: Option<FileStamps>,
+    pending_check: Option<JoinHandle<FileStamps>>,
 }
 
-/// What files looked like.
-#[derive(Debug)]
-pub struct Seen(Look);
-
-impl Watch {
-    /// Looks at these; those that are not there may come.
-    pub fn over(paths: Vec<PathBuf>) -> Self {
+impl FileWatch {
+    /// Watches these paths. They need not exist.
+    pub fn new(paths: Vec<PathBuf>) -> Self {
         Self {
             paths: paths.into(),
-            seen: None,
-            looking: None,
+            last_stamps: None,
+            pending_check: None,
         }
     }
 
-    /// What they look like, for whoever reads them next: to be asked where a disk may be waited
-    /// for.
-    pub fn look(&self) -> impl FnOnce() -> Seen + Send + 'static {
+    /// Takes the stamps before the files are read. Call the result on a blocking thread.
+    pub fn snapshot(&self) -> impl FnOnce() -> FileStamps + Send + 'static {
         let paths = Arc::clone(&self.paths);
-        move || Seen(Look::at(&paths))
+        move || FileStamps::read(paths.iter())
     }
 
-    /// They were read as they looked then: only what came later has changed.
-    pub fn saw(&mut self, seen: Seen) {
-        self.seen = Some(seen.0);
+    /// The files were read after this snapshot: only later changes count.
+    pub fn mark_read(&mut self, state: FileStamps) {
+        self.last_stamps = Some(state);
     }
 
-    /// Ends when something changed and has come to rest: a file that is being written is not read.
+    /// Resolves when a file has changed and is no longer being written.
     ///
     /// # Cancel safety
     /// Dropping it loses nothing.
     pub async fn changed(&mut self) {
         loop {
-            clock::sleep(LOOK_EVERY).await;
-            let now = self.now().await;
-            if *self.seen.get_or_insert_with(|| now.clone()) == now {
+            clock::sleep(POLL_INTERVAL).await;
+            let now = self.current_stamps().await;
+            if *self.last_stamps.get_or_insert_with(|| now.clone()) == now {
                 continue;
             }
-            clock::sleep(LOOK_EVERY / 5).await;
-            if self.now().await == now {
-                self.seen = Some(now);
+            clock::sleep(POLL_INTERVAL / 5).await;
+            if self.current_stamps().await == now {
+                self.last_stamps = Some(now);
                 return;
             }
         }
     }
 
-    /// What they look like now. A look that was begun is not begun again.
-    async fn now(&mut self) -> Look {
+    async fn current_stamps(&mut self) -> FileStamps {
         let paths = &self.paths;
-        let looking = self.looking.get_or_insert_with(|| {
+        let check = self.pending_check.get_or_insert_with(|| {
             let paths = Arc::clone(paths);
-            clock::spawn_blocking("look", move || Look::at(&paths))
+            clock::spawn_blocking("file-watch", move || FileStamps::read(paths.iter()))
         });
-        let looked = looking.await;
-        self.looking = None;
-        looked.unwrap_or_default()
+        let checked = check.await;
+        self.pending_check = None;
+        checked.unwrap_or_default()
     }
 }
 
@@ -235,11 +207,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_comes_changes_and_goes_is_seen_each_time() {
+    async fn each_change_of_a_file_is_seen_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("warmline.toml");
-        let mut watch = Watch::over(vec![file.clone()]);
-        watch.saw(watch.look()());
+        let mut watch = FileWatch::new(vec![file.clone()]);
+        watch.mark_read(watch.snapshot()());
         let quiet = tokio::time::timeout(Duration::from_secs(60), watch.changed());
         assert!(quiet.await.is_err(), "nothing changed");
         std::fs::write(&file, "a").unwrap();
@@ -248,10 +220,10 @@ mod tests {
         watch.changed().await;
         std::fs::remove_file(&file).unwrap();
         watch.changed().await;
-        // What somebody read for another reason is not read once more.
+        // A file that was read for another reason is not read again.
         std::fs::write(&file, "ccc").unwrap();
-        watch.saw(watch.look()());
+        watch.mark_read(watch.snapshot()());
         let quiet = tokio::time::timeout(Duration::from_secs(60), watch.changed());
-        assert!(quiet.await.is_err(), "it was read already");
+        assert!(quiet.await.is_err(), "read already");
     }
 }

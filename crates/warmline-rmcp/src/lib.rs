@@ -13,10 +13,10 @@
 //! let warm = Warmline::builder()
 //!     .server(Server::stdio("browser", ["npx", "-y", "@playwright/mcp"]))
 //!     .build()?;
-//! let run = warm.begin();
+//! let run = warm.begin_run();
 //!
 //! // Where a client was served over a transport of the SDK, it is served over this one.
-//! let client = ().serve(WarmTransport::over(run.server("browser")?)).await?;
+//! let client = ().serve(WarmTransport::new(run.server("browser")?)).await?;
 //! let tools = client.list_all_tools().await?;
 //! client.call_tool(CallToolRequestParams::new("browser_snapshot")).await?;
 //!
@@ -37,7 +37,7 @@
 //! | any other notification (`notifications/roots/list_changed`) | goes to the session that is held, if one is and its era has such |
 //! | is asked (elicitation, sampling, roots) | its answer goes back to the call that was asked for, or to the session |
 //! | subscribes, sets a log level, waits for lists to change | hears what its session says outside any call |
-//! | wants to hear of lists where no session is held for it | `WarmTransport::over(…).hearing(warm.events())` |
+//! | wants to hear of lists where no session is held for it | `WarmTransport::new(…).hearing(warm.events())` |
 //! | is closed | its calls are cancelled; the session stays with its run |
 //!
 //! An error of the server is passed on as it is. A call that got no answer ends with an error of
@@ -47,12 +47,14 @@
 //! To the SDK every server is one of the legacy era, whatever it speaks: a client that is made to
 //! begin with `server/discover` alone is refused, one that may fall back does.
 
-mod conversation;
-mod engine;
-mod greeting;
-mod hearing;
+mod backend;
+mod client_task;
+mod convert;
+mod error;
+mod handlers;
+mod initialize;
 mod lists;
 mod transport;
-mod wire;
 
-pub use transport::{NotSent, WarmTransport};
+pub use error::SendError;
+pub use transport::WarmTransport;

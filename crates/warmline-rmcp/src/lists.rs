@@ -1,43 +1,46 @@
-//! Lists that change between calls, for a client that wants to hear of it.
+//! Lists that change between calls.
 
-use warmline::events::{Event, Heard, Subscription};
+use warmline_engine::events::{Event, EventItem, EventSubscription};
 
-use crate::wire::{self, Incoming};
+use crate::convert::{self, MessageToClient};
 
-/// Hears of changed lists, if somebody gave it ears.
+/// Reports changed lists, if it has events.
 #[derive(Debug, Default)]
-pub(crate) struct ListNews(Option<Subscription>);
+pub(crate) struct ListChanges(Option<EventSubscription>);
 
-impl ListNews {
-    pub(crate) fn of(events: Subscription) -> Self {
+impl ListChanges {
+    pub(crate) fn from_events(events: EventSubscription) -> Self {
         Self(Some(events))
     }
 
-    /// The lists of a server that changed; waits for ever where nothing can be heard.
+    /// The lists of a server that changed; waits for ever without events.
     ///
     /// # Cancel safety
     /// Dropping it loses nothing.
-    pub(crate) async fn changed(&mut self, server: &str) -> Vec<Incoming> {
+    pub(crate) async fn next_changes(&mut self, server: &str) -> Vec<MessageToClient> {
         loop {
             let Some(events) = &mut self.0 else {
                 return std::future::pending().await;
             };
             match events.next().await {
-                Some(Heard::Event(Event::ListChanged {
+                Some(EventItem::Event(Event::ListChanged {
                     server: whose,
                     list,
-                })) if *whose == *server => return told(&[list]),
-                Some(Heard::Event(_)) => {},
-                // Which ones is not known any more. To read a list too often harms nobody.
-                Some(Heard::Missed(_)) => return told(&["tools", "prompts", "resources"]),
+                })) if *whose == *server => return list_changed_messages(&[list]),
+                Some(EventItem::Event(_)) => {},
+                // Any of them may have changed.
+                Some(EventItem::Missed(_)) => {
+                    return list_changed_messages(&["tools", "prompts", "resources"]);
+                },
                 None => self.0 = None,
             }
         }
     }
 }
 
-fn told(lists: &[&str]) -> Vec<Incoming> {
-    let message =
-        |list: &&str| wire::notification(&format!("notifications/{list}/list_changed"), b"{}");
+fn list_changed_messages(lists: &[&str]) -> Vec<MessageToClient> {
+    let message = |list: &&str| {
+        convert::notification_message(&format!("notifications/{list}/list_changed"), b"{}")
+    };
     lists.iter().filter_map(message).collect()
 }

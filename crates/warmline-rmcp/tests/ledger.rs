@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use warmline::{Run, Server, Warmline};
 use warmline_rmcp::WarmTransport;
-use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
+use warmline_testkit::{Fault, FaultRule, FaultTiming, LedgerServer, Personality};
 
 fn engine(ledger: &LedgerServer) -> Warmline {
     let server = Server::http("lamp", ledger.url());
@@ -27,7 +27,7 @@ fn engine(ledger: &LedgerServer) -> Warmline {
 }
 
 async fn served(run: &Run) -> RunningService<RoleClient, ()> {
-    let transport = WarmTransport::over(run.server("lamp").unwrap());
+    let transport = WarmTransport::new(run.server("lamp").unwrap());
     ().serve(transport).await.unwrap()
 }
 
@@ -63,7 +63,7 @@ async fn count(client: &RunningService<RoleClient, ()>) -> i64 {
 async fn a_client_of_the_sdk_keeps_its_state_over_calls() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
-    let run = warm.begin();
+    let run = warm.begin_run();
     let client = served(&run).await;
     let info = client.peer_info().unwrap();
     assert!(info.capabilities.tools.is_some());
@@ -75,7 +75,7 @@ async fn a_client_of_the_sdk_keeps_its_state_over_calls() {
     assert_eq!(count(&second).await, 3);
     client.cancel().await.unwrap();
     assert_eq!(count(&second).await, 4);
-    assert_eq!(ledger.ledger().received("initialize"), 1);
+    assert_eq!(ledger.ledger().messages_received("initialize"), 1);
     assert_eq!(ledger.violations(), Vec::<String>::new());
     second.cancel().await.unwrap();
     run.end().await;
@@ -88,7 +88,7 @@ async fn clients_of_two_runs_never_share_a_session() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
     for _ in 0..2 {
-        let run = warm.begin();
+        let run = warm.begin_run();
         let client = served(&run).await;
         assert_eq!(count(&client).await, 1);
         client.cancel().await.unwrap();
@@ -102,14 +102,14 @@ async fn clients_of_two_runs_never_share_a_session() {
 async fn a_lost_session_is_healed_under_the_client() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
-    let run = warm.begin();
+    let run = warm.begin_run();
     let client = served(&run).await;
     assert_eq!(count(&client).await, 1);
     ledger.control().forget_sessions();
     let (healed, told) = count_and_hear(&client).await;
     assert_eq!((healed, told.len()), (1, 1), "the model is told: {told:?}");
     assert_eq!(count(&client).await, 2);
-    assert_eq!(ledger.ledger().received("initialize"), 2);
+    assert_eq!(ledger.ledger().messages_received("initialize"), 2);
     client.cancel().await.unwrap();
     run.end().await;
 }
@@ -120,13 +120,13 @@ async fn a_lost_session_is_healed_under_the_client() {
 async fn an_answer_that_was_lost_is_told_truthfully() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
-    let run = warm.begin();
+    let run = warm.begin_run();
     let client = served(&run).await;
     let cut = Fault::Cut(
-        warmline_testkit::CutAt::AfterExecuting,
-        warmline_testkit::End::Rst,
+        warmline_testkit::CutPoint::AfterExecuting,
+        warmline_testkit::ConnectionEnd::Rst,
     );
-    ledger.inject(Rule::new(cut).on_tool("pay"));
+    ledger.inject(FaultRule::new(cut).on_tool("pay"));
     let paid = client.call_tool(call("pay", &json!({ "amount": 5 }))).await;
     let Err(ServiceError::McpError(error)) = paid else {
         panic!("the answer was lost: {paid:?}");
@@ -148,10 +148,10 @@ async fn an_answer_that_was_lost_is_told_truthfully() {
 async fn an_error_of_the_server_is_passed_on_as_it_is() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
-    let run = warm.begin();
+    let run = warm.begin_run();
     let client = served(&run).await;
     ledger.inject(
-        Rule::new(Fault::Error {
+        FaultRule::new(Fault::Error {
             code: -32042,
             message: "not today".to_owned(),
             data: json!({ "until": "tomorrow" }),
@@ -176,7 +176,7 @@ async fn an_error_of_the_server_is_passed_on_as_it_is() {
 async fn a_dropped_call_is_cancelled_at_the_server() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
-    let run = warm.begin();
+    let run = warm.begin_run();
     let client = served(&run).await;
     let slow = client.call_tool(call("slow", &json!({ "ms": 600_000 })));
     let begun = ledger.ledger().wait_until(PATIENCE, |lines| {
@@ -265,9 +265,9 @@ async fn news_and_questions_reach_the_client_in_both_eras() {
     for personality in [Personality::legacy(), Personality::modern()] {
         let ledger = LedgerServer::start(personality).unwrap();
         let warm = engine(&ledger);
-        let run = warm.begin();
+        let run = warm.begin_run();
         let handler = Listening::default();
-        let transport = WarmTransport::over(run.server("lamp").unwrap());
+        let transport = WarmTransport::new(run.server("lamp").unwrap());
         let client = handler.clone().serve(transport).await.unwrap();
         let steps = json!({ "steps": 3, "pause_ms": 0 });
         client.call_tool(call("progress", &steps)).await.unwrap();
@@ -291,15 +291,15 @@ async fn news_and_questions_reach_the_client_in_both_eras() {
 async fn a_client_hears_of_lists_that_change_between_its_calls() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
-    let run = warm.begin();
+    let run = warm.begin_run();
     let handler = Listening::default();
-    let transport = WarmTransport::over(run.server("lamp").unwrap()).hearing(warm.events());
+    let transport = WarmTransport::new(run.server("lamp").unwrap()).with_events(warm.events());
     let idle = handler.clone().serve(transport).await.unwrap();
     let busy = served(&run).await;
     // A server is listened to while a call runs that it could ask about.
     let slow = busy.call_tool(call("slow", &json!({ "ms": 600_000 })));
     let hearing = async {
-        while ledger.control().standing_streams() == 0 {
+        while ledger.control().open_get_streams() == 0 {
             tokio::task::yield_now().await;
         }
         ledger.control().change_tools();
@@ -334,9 +334,9 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 async fn a_client_hears_its_session_between_calls_and_is_heard() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let (control, warm) = (ledger.control(), engine(&ledger));
-    let run = warm.begin();
+    let run = warm.begin_run();
     let handler = Listening::default();
-    let transport = WarmTransport::over(run.server("lamp").unwrap()).hearing(warm.events());
+    let transport = WarmTransport::new(run.server("lamp").unwrap()).with_events(warm.events());
     let client = handler.clone().serve(transport).await.unwrap();
     let uri = "ledger://entries";
     client
@@ -345,29 +345,33 @@ async fn a_client_hears_its_session_between_calls_and_is_heard() {
         .unwrap();
     let has_heard = |what: &str| handler.heard().iter().filter(|said| *said == what).count();
     let updated = format!("{uri} updated");
-    until("it is listened to", || control.standing_streams() == 1).await;
+    until("it is listened to", || control.open_get_streams() == 1).await;
     control.update_resource(uri);
     until("an update is heard", || has_heard(&updated) == 1).await;
     control.change_tools();
     until("of tools", || has_heard("tools changed") == 1).await;
-    control.ask("roots/list", &json!({}));
+    control.send_server_request("roots/list", &json!({}));
     until("a question", || has_heard("asked for roots") == 1).await;
     let line = json!({ "level": "info", "data": "by the way" });
     let message = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": line });
-    control.say(&message);
+    control.send_on_get_streams(&message);
     until("a log line", || has_heard("log") == 1).await;
 
     control.forget_sessions();
     client.call_tool(call("counter", &json!({}))).await.unwrap();
     until("the new one is listened to", || {
-        control.standing_streams() == 1
+        control.open_get_streams() == 1
     })
     .await;
     control.update_resource(uri);
     until("an update of the new one", || has_heard(&updated) == 2).await;
 
     client.notify_roots_list_changed().await.unwrap();
-    let told = || ledger.ledger().received("notifications/roots/list_changed");
+    let told = || {
+        ledger
+            .ledger()
+            .messages_received("notifications/roots/list_changed")
+    };
     until("it was told", || told() == 1).await;
     client.cancel().await.unwrap();
     run.end().await;
@@ -380,7 +384,7 @@ async fn a_client_hears_its_session_between_calls_and_is_heard() {
 async fn a_server_that_could_not_be_told_is_an_error() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
-    let run = warm.begin();
+    let run = warm.begin_run();
     let client = served(&run).await;
     assert_eq!(count(&client).await, 1);
     drop(ledger);
@@ -396,9 +400,9 @@ async fn a_server_that_could_not_be_told_is_an_error() {
 async fn a_client_that_ends_cancels_its_calls() {
     let ledger = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = engine(&ledger);
-    let run = warm.begin();
+    let run = warm.begin_run();
     let client = served(&run).await;
-    ledger.inject(Rule::new(Fault::Silence(Moment::BeforeExecuting)).on_tool("echo"));
+    ledger.inject(FaultRule::new(Fault::Silence(FaultTiming::BeforeExecuting)).on_tool("echo"));
     let peer = client.peer().clone();
     let waiting = peer.call_tool(call("echo", &json!({})));
     let ending = async {

@@ -16,8 +16,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use warmline::{InCurrentRun as _, Run, Server, ServerHandle, Warmline};
-use warmline_testkit::demo_server::{self, Options, Transport};
-use warmline_testkit::{LedgerServer, Personality, Phase};
+use warmline_engine::relay::RelayHandle as _;
+use warmline_testkit::demo_server::{self, DemoServerOptions, Transport};
+use warmline_testkit::{ExecutionPhase, LedgerServer, Personality};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -28,7 +29,7 @@ fn main() -> Result<ExitCode, Failure> {
     warmline::warden::run_if_asked(); // first line: children die with us, whatever kills us
     let runtime = tokio::runtime::Runtime::new()?;
     if std::env::args().nth(1).as_deref() == Some(AS_NOTEBOOK) {
-        let options = Options::new(Transport::Stdio, Personality::legacy());
+        let options = DemoServerOptions::new(Transport::Stdio, Personality::legacy());
         runtime.block_on(demo_server::run(options, |_, _| {}))?;
     } else {
         runtime.block_on(show())?;
@@ -135,20 +136,20 @@ fn one_session_served_all(planner: &LedgerServer, steps: u64) -> Result<(), Fail
         .ledger()
         .entries()
         .into_iter()
-        .filter(|entry| entry.phase == Phase::Commit)
+        .filter(|entry| entry.phase == ExecutionPhase::Commit)
         .map(|entry| entry.session.ok_or("a call without a session"))
         .collect::<Result<_, _>>()?;
     sessions.dedup();
     assert_eq!(sessions.len(), 1);
     assert_eq!(planner.counts().initializes, 1);
-    assert_eq!(planner.ledger().received("DELETE"), 1);
+    assert_eq!(planner.ledger().messages_received("DELETE"), 1);
     println!("afterwards:  {steps} steps in 1 session, opened once, ended once");
     Ok(())
 }
 
 /// Two runs at the same time, of the same caller: neither sees the other's notes.
 async fn runs_are_apart(warm: &Warmline) -> Result<(), Failure> {
-    let (monday, tuesday) = (warm.named("monday")?, warm.named("tuesday")?);
+    let (monday, tuesday) = (warm.named_run("monday")?, warm.named_run("tuesday")?);
     write(&monday.server("notebook")?, "plan", "wash").await?;
     let other = tuesday.server("notebook")?;
     let read = other.call("note_read", json!({ "title": "plan" })).await?;

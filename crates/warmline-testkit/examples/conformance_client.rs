@@ -11,11 +11,13 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use warmline::core::era::Version;
-use warmline::core::exchange::{Answer, Ending, Question, QuestionKind, Reply, Request};
-use warmline::core::protocol::headers::ToolHeaders;
-use warmline::core::protocol::params::Params;
-use warmline::upstream::{Asked, Declared, Listener, Server, Session, Upstream};
+use warmline_core::era::Version;
+use warmline_core::exchange::{
+    AttemptResult, Reply, Request, ServerRequest, ServerRequestKind, ServerRequestReply,
+};
+use warmline_core::message::params::Params;
+use warmline_core::protocol::headers::ParamHeaders;
+use warmline_upstream::{ClientProfile, Listener, ReplyFuture, ServerTarget, Session, Upstream};
 
 type Outcome<T> = Result<T, String>;
 
@@ -35,7 +37,7 @@ async fn run() -> Outcome<()> {
     let scenario = variable("MCP_CONFORMANCE_SCENARIO")?;
     let url = std::env::args().next_back().ok_or("the URL is missing")?;
     let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
-    let mut server = Server::http("suite", url);
+    let mut server = ServerTarget::http("suite", url);
     server.era = variable("MCP_CONFORMANCE_PROTOCOL_VERSION")
         .ok()
         .and_then(|date| Version::parse(&date))
@@ -43,21 +45,21 @@ async fn run() -> Outcome<()> {
     let session = Upstream::new()
         .open(&server, &declared(&scenario))
         .await
-        .map_err(|trouble| format!("{trouble}: {:?}", trouble.why))?;
+        .map_err(|trouble| format!("{trouble}: {:?}", trouble.cause))?;
     let outcome = play(&scenario, &session).await;
     session.close().await;
     outcome
 }
 
 /// What we say we can answer. A scenario about what is declared gets all of it.
-fn declared(scenario: &str) -> Declared {
+fn declared(scenario: &str) -> ClientProfile {
     let capabilities: &[u8] = match scenario {
         "request-metadata" => br#"{"elicitation":{},"roots":{},"sampling":{}}"#,
         _ => br#"{"elicitation":{"applyDefaults":true}}"#,
     };
-    Declared {
+    ClientProfile {
         capabilities: Bytes::from_static(capabilities),
-        ..Declared::default()
+        ..ClientProfile::default()
     }
 }
 
@@ -97,7 +99,7 @@ async fn list_tools(session: &Session) -> Outcome<Vec<Tool>> {
     }
     let raw = ask(session, "tools/list", json!({})).await?;
     let listed: Listed = serde_json::from_slice(&raw).map_err(|error| error.to_string())?;
-    let usable = |tool: &Tool| ToolHeaders::of_schema(tool.schema.get().as_bytes()).is_ok();
+    let usable = |tool: &Tool| ParamHeaders::from_schema(tool.schema.get().as_bytes()).is_ok();
     Ok(listed.tools.into_iter().filter(usable).collect())
 }
 
@@ -180,11 +182,11 @@ async fn ask(session: &Session, method: &'static str, params: Value) -> Outcome<
 async fn ask_raw(session: &Session, method: &'static str, params: Bytes) -> Outcome<Bytes> {
     let params = Params::parse(params).map_err(|error| error.to_string())?;
     match session.call(Request::new(method, params), &Obliging).await {
-        Ending::Answered(Reply::Result(raw)) => Ok(raw),
-        Ending::Answered(Reply::Error(raw)) => {
+        AttemptResult::Answered(Reply::Result(raw)) => Ok(raw),
+        AttemptResult::Answered(Reply::Error(raw)) => {
             Err(format!("{method}: {}", String::from_utf8_lossy(&raw)))
         },
-        Ending::Failed(failure) => Err(format!("{method}: {failure:?}")),
+        AttemptResult::Failed(failure) => Err(format!("{method}: {failure:?}")),
     }
 }
 
@@ -192,18 +194,20 @@ async fn ask_raw(session: &Session, method: &'static str, params: Bytes) -> Outc
 struct Obliging;
 
 impl Listener for Obliging {
-    fn question(&self, question: Question) -> Asked<'_> {
+    fn on_request(&self, question: ServerRequest) -> ReplyFuture<'_> {
         let answer = match question.kind {
-            QuestionKind::Elicitation => filled_in(&question.params),
-            QuestionKind::Sampling | QuestionKind::Roots | QuestionKind::Other => Answer::Declined,
+            ServerRequestKind::Elicitation => filled_in(&question.params),
+            ServerRequestKind::Sampling | ServerRequestKind::Roots | ServerRequestKind::Other => {
+                ServerRequestReply::Declined
+            },
         };
         Box::pin(std::future::ready(answer))
     }
 }
 
-fn filled_in(params: &[u8]) -> Answer {
+fn filled_in(params: &[u8]) -> ServerRequestReply {
     let Ok(params) = serde_json::from_slice::<Value>(params) else {
-        return Answer::Declined;
+        return ServerRequestReply::Declined;
     };
     let fields = params["requestedSchema"]["properties"]
         .as_object()
@@ -219,7 +223,7 @@ fn filled_in(params: &[u8]) -> Answer {
                 .map(|value| (name.clone(), value))
         })
         .collect();
-    Answer::Result(Bytes::from(
+    ServerRequestReply::Result(Bytes::from(
         json!({ "action": "accept", "content": content }).to_string(),
     ))
 }

@@ -18,11 +18,11 @@ use std::error::Error;
 use std::process::Command;
 
 use serde_json::json;
-use warmline::config::{Config, Folders};
-use warmline::settings::{ProcessVariables, process_variable};
-use warmline::trust::TrustStore;
 use warmline::{Server, Warmline};
-use warmline_testkit::{LedgerServer, Personality, Phase};
+use warmline_config::trust::TrustStore;
+use warmline_config::{Config, ConfigFolders};
+use warmline_engine::settings::{ProcessVariables, process_variable};
+use warmline_testkit::{ExecutionPhase, LedgerServer, Personality};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -56,7 +56,7 @@ fn main() -> Result<(), Failure> {
 /// place, a token or a session.
 async fn call_as_declared() -> Result<(), Failure> {
     let warm = Warmline::builder().servers(declared()?).build()?;
-    for name in warm.servers() {
+    for name in warm.server_names() {
         let called = warm
             .run(async |run| {
                 let server = run.server(&name)?;
@@ -67,7 +67,7 @@ async fn call_as_declared() -> Result<(), Failure> {
             .await;
         match called {
             Ok([first, second]) => println!("{name}: {first} {second}"),
-            Err(error) => println!("{name}: {} ({})", error.code().word(), error.delivery()),
+            Err(error) => println!("{name}: {} ({})", error.code().as_str(), error.delivery()),
         }
     }
     warm.close().await;
@@ -80,7 +80,7 @@ fn declared() -> Result<Vec<Server>, Failure> {
     let file = folder.path().join("capabilities.json");
     std::fs::write(&file, DECLARED)?;
     // A file that is given by its name is trusted; what lies about in a folder would not be.
-    let config = Config::read(Some(&file), &Folders::of_this_process()?)?;
+    let config = Config::read(Some(&file), &ConfigFolders::from_process()?)?;
     let nothing_else = TrustStore::in_state_folder(None);
     Ok(config.servers(&nothing_else, &ProcessVariables, &None)?)
 }
@@ -150,7 +150,7 @@ fn remote_with_sessions() -> Result<(), Failure> {
     assert_eq!(server.counts().initializes, 2, "`false` never asks for one");
     assert_eq!(
         server.counts().sessions,
-        server.ledger().received("DELETE") as u64
+        server.ledger().messages_received("DELETE") as u64
     );
     let arguments = server
         .ledger()
@@ -176,6 +176,7 @@ fn start_again_with(variables: &[(&str, &str)]) -> Result<String, Failure> {
 /// The credentials that tools were called with.
 fn shown_to(server: &LedgerServer) -> BTreeSet<Option<String>> {
     let entries = server.ledger().entries().into_iter();
-    let calls = entries.filter(|entry| entry.phase == Phase::Received && entry.tool.is_some());
+    let calls =
+        entries.filter(|entry| entry.phase == ExecutionPhase::Received && entry.tool.is_some());
     calls.map(|entry| entry.credential).collect()
 }

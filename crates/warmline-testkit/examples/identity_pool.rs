@@ -18,13 +18,13 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use http::{HeaderMap, HeaderValue};
 use serde_json::json;
-use warmline::core::exchange::Trouble;
-use warmline::core::policy::{BreakerPolicy, SessionPer};
-use warmline::credentials::{Asked, CredentialProvider, Stepping, Token};
-use warmline::events::{Event, Heard, Subscription};
-use warmline::identity::{IdentityExtractor, IdentityName};
-use warmline::{IdentityHandle, Server, ToolOutput, Warmline};
-use warmline_testkit::{Entry, LedgerServer, Personality, Phase};
+use warmline::{Caller, Server, ToolOutput, Warmline};
+use warmline_core::exchange::Diagnostic;
+use warmline_core::policy::{BreakerPolicy, SessionScope};
+use warmline_engine::credentials::{BoxFuture, CredentialProvider, Token, TokenRequest};
+use warmline_engine::events::{Event, EventItem, EventSubscription};
+use warmline_engine::identity::{IdentityExtractor, IdentityName};
+use warmline_testkit::{ExecutionPhase, LedgerEntry, LedgerServer, Personality};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -41,7 +41,7 @@ const GOOD_TOKEN: &str = "canary-token";
 struct Tenant;
 
 impl IdentityExtractor for Tenant {
-    fn identity(&self, headers: &HeaderMap) -> Result<Option<IdentityName>, Trouble> {
+    fn identity(&self, headers: &HeaderMap) -> Result<Option<IdentityName>, Diagnostic> {
         let tenant = headers.get("x-tenant-id");
         let tenant = tenant.and_then(|value| value.to_str().ok());
         Ok(tenant.map(IdentityName::named))
@@ -53,7 +53,7 @@ impl IdentityExtractor for Tenant {
 struct Tokens;
 
 impl CredentialProvider for Tokens {
-    fn fetch<'a>(&'a self, asked: Asked<'a>) -> Stepping<'a, Result<Token, Trouble>> {
+    fn fetch<'a>(&'a self, asked: TokenRequest<'a>) -> BoxFuture<'a, Result<Token, Diagnostic>> {
         let is_careless = asked.identity.and_then(IdentityName::name) == Some("careless");
         let token = if is_careless { "expired" } else { GOOD_TOKEN };
         Box::pin(async move { Ok(Token::new(token)) })
@@ -96,7 +96,7 @@ async fn main() -> Result<(), Failure> {
 fn pooled(name: &str, server: &LedgerServer) -> Server {
     let most = u32::try_from(MOST_SESSIONS).unwrap_or(u32::MAX);
     Server::http(name, server.url())
-        .session_per(SessionPer::Identity)
+        .session_per(SessionScope::Identity)
         .max_per_key(most)
         .with_policy(|policy| {
             policy.breaker = BreakerPolicy {
@@ -108,14 +108,14 @@ fn pooled(name: &str, server: &LedgerServer) -> Server {
 }
 
 /// Somebody who asks, as a request's headers say. The token is another one each time.
-fn tenant(warm: &Warmline, name: &str, request: usize) -> Result<IdentityHandle, Failure> {
+fn tenant(warm: &Warmline, name: &str, request: usize) -> Result<Caller, Failure> {
     let mut headers = HeaderMap::new();
     headers.insert("x-tenant-id", HeaderValue::from_str(name)?);
     headers.insert(
         "authorization",
         HeaderValue::from_str(&format!("Bearer {request}"))?,
     );
-    Ok(warm.identity_of(&headers)?)
+    Ok(warm.identity_from_headers(&headers)?)
 }
 
 /// A storm of all tenants at once, and then one call after the other.
@@ -142,10 +142,10 @@ async fn report(warm: &Warmline, number: usize) -> Result<ToolOutput, Failure> {
 /// By the server's own ledger: every session served one tenant, and no tenant had too many.
 fn nobody_met_anybody_else(reports: &LedgerServer) {
     let (mut tenant_of, mut sessions_of) = (BTreeMap::new(), BTreeMap::new());
-    for Entry {
+    for LedgerEntry {
         session,
         arguments,
-        extra,
+        extra_headers: extra,
         ..
     } in executed(reports)
     {
@@ -170,9 +170,9 @@ fn nobody_met_anybody_else(reports: &LedgerServer) {
     );
 }
 
-fn executed(server: &LedgerServer) -> impl Iterator<Item = Entry> {
+fn executed(server: &LedgerServer) -> impl Iterator<Item = LedgerEntry> {
     let entries = server.ledger().entries().into_iter();
-    entries.filter(|entry| entry.phase == Phase::Commit && entry.tool.is_some())
+    entries.filter(|entry| entry.phase == ExecutionPhase::Commit && entry.tool.is_some())
 }
 
 /// What the engine counted is what the server saw; and no number tells who anybody is.
@@ -211,8 +211,8 @@ async fn a_bad_token_blocks_its_owner_only(warm: &Warmline) -> Result<(), Failur
         let Err(error) = careless.call("echo", json!({})).await else {
             return Err("an expired token was taken".into());
         };
-        assert!(error.delivery().is_safe());
-        told.push(error.code().word());
+        assert!(error.delivery().is_safe_to_retry());
+        told.push(error.code().as_str());
     }
     println!("token:   careless is told {}", told.join(", "));
     assert_eq!(told.pop(), Some("breaker-open"));
@@ -230,12 +230,12 @@ async fn a_dead_server_is_left_alone_and_found_again(
     let handle = tenant(warm, "tenant-0", 0)?.server("archive")?;
     for _ in 0..TRIES {
         let failed = handle.call("echo", json!({})).await;
-        assert!(failed.is_err_and(|error| error.delivery().is_safe()));
+        assert!(failed.is_err_and(|error| error.delivery().is_safe_to_retry()));
     }
     let Err(blocked) = handle.call("echo", json!({})).await else {
         return Err("a dead server answered".into());
     };
-    assert_eq!(blocked.code().word(), "breaker-open");
+    assert_eq!(blocked.code().as_str(), "breaker-open");
     let stopped = |state| {
         warm.snapshot()
             .server("archive")
@@ -265,10 +265,10 @@ async fn a_dead_server_is_left_alone_and_found_again(
 }
 
 /// Each change of a breaker was told once, with whose it is.
-async fn breakers_were_told(mut events: Subscription) {
+async fn breakers_were_told(mut events: EventSubscription) {
     let mut told = Vec::new();
     while let Some(heard) = events.next().await {
-        if let Heard::Event(Event::BreakerChanged {
+        if let EventItem::Event(Event::BreakerChanged {
             server,
             scope,
             state,
@@ -280,10 +280,10 @@ async fn breakers_were_told(mut events: Subscription) {
     }
     println!("events:  {}", told.join(", "));
     let expected = [
-        "reports Identity Tripped",
-        "archive Server Tripped",
-        "archive Server Probing",
-        "archive Server Passing",
+        "reports Identity Open",
+        "archive Server Open",
+        "archive Server HalfOpen",
+        "archive Server Closed",
     ];
     assert_eq!(told, expected);
 }

@@ -19,11 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::try_join_all;
 use http::{HeaderValue, header};
 use serde_json::{Value, json};
-use warmline::core::exchange::Trouble;
-use warmline::resolve::{Resolved, unresolved};
-use warmline::seal::Vault;
-use warmline::store::{FileStore, ServerCard, SessionStore, Stepping, by_server};
 use warmline::{Run, Server, ServerHandle, ServerResolver, ToolOutput, Warmline};
+use warmline_core::exchange::Diagnostic;
+use warmline_engine::relay::RelayHandle as _;
+use warmline_engine::server_resolver::{ResolvedServer, resolve_failed};
+use warmline_store::keyring::Keyring;
+use warmline_store::{BoxFuture, FileStore, ServerDescriptor, SessionStore, store_factory_fn};
 use warmline_testkit::{LedgerServer, Personality};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -56,7 +57,10 @@ impl Directory {
 }
 
 impl ServerResolver for Directory {
-    fn resolve<'a>(&'a self, card: &'a ServerCard) -> Stepping<'a, Result<Resolved, Trouble>> {
+    fn resolve<'a>(
+        &'a self,
+        card: &'a ServerDescriptor,
+    ) -> BoxFuture<'a, Result<ResolvedServer, Diagnostic>> {
         self.0.asked.fetch_add(1, Ordering::Relaxed);
         let bound_to = self
             .0
@@ -67,10 +71,10 @@ impl ServerResolver for Directory {
         let wanted = (card.folder.as_deref(), card.slug.as_deref());
         Box::pin(async move {
             let url = url.filter(|_| wanted == (Some("Shared"), Some("orders")));
-            let url = url.ok_or_else(|| unresolved("no such server is in that folder"))?;
+            let url = url.ok_or_else(|| resolve_failed("no such server is in that folder"))?;
             let bearer = HeaderValue::from_str(&format!("Bearer {TOKEN}"));
-            let bearer = bearer.map_err(|error| unresolved(error.to_string()))?;
-            Ok(Resolved::at(url)?.header(header::AUTHORIZATION, bearer))
+            let bearer = bearer.map_err(|error| resolve_failed(error.to_string()))?;
+            Ok(ResolvedServer::from_url(url)?.header(header::AUTHORIZATION, bearer))
         })
     }
 }
@@ -100,14 +104,14 @@ fn client(directory: &Directory, folder: &Path) -> Result<Warmline, Failure> {
     });
     let store: Arc<dyn SessionStore> = Arc::new(FileStore::in_folder(folder.join("records")));
     // The factory sees the whole description: only what is played with outlives the process.
-    let stores = by_server(move |card: &ServerCard| {
+    let stores = store_factory_fn(move |card: &ServerDescriptor| {
         let is_playground = card.label("execution") == Some("playground");
         is_playground.then(|| Arc::clone(&store))
     });
     let warm = Warmline::builder()
         .server(orders)
         .store(stores)
-        .vault(Vault::in_folder(&folder.join("keys"))?)
+        .vault(Keyring::in_folder(&folder.join("keys"))?)
         .build()?;
     Ok(warm)
 }
@@ -119,9 +123,9 @@ async fn first_life(
 ) -> Result<Option<String>, Failure> {
     directory.bind("http://127.0.0.1:9/where-it-was-once");
     let warm = client(directory, folder)?;
-    let run = warm.named("debug-42")?;
+    let run = warm.named_run("debug-42")?;
     let orders = run.server("orders")?;
-    assert_eq!((directory.asked(), orders.session()), (0, None));
+    assert_eq!((directory.asked(), orders.current_session()), (0, None));
     println!("built:    nothing is looked up, nothing is connected");
 
     // The binding changes after the client was made: its first call sees the new one.
@@ -139,7 +143,7 @@ async fn first_life(
         lost.text().lines().next().unwrap_or_default()
     );
 
-    let left = orders.session().and_then(|session| session.id);
+    let left = orders.current_session().and_then(|session| session.id);
     assert_eq!(count(&orders).await?, 2);
     // Left to its record: the next life goes on with it.
     warm.close().await;
@@ -176,7 +180,7 @@ async fn second_life(
 ) -> Result<Option<String>, Failure> {
     let (before, asked) = (server.counts(), directory.asked());
     let warm = client(directory, folder)?;
-    let run: Run = warm.named("debug-42")?;
+    let run: Run = warm.named_run("debug-42")?;
     let orders = run.server("orders")?;
     let now = server.counts();
     assert_eq!(
@@ -199,7 +203,7 @@ async fn second_life(
     );
     println!("restart:  the first call is the first request, and its count is 3");
 
-    let session = orders.session().and_then(|session| session.id);
+    let session = orders.current_session().and_then(|session| session.id);
     run.end().await;
     warm.close().await;
     let left = FileStore::in_folder(folder.join("records")).scan().await?;

@@ -1,26 +1,15 @@
 //! The census: what is alive in this process, before and after.
 //!
-//! Asked by: every test that opens something.
-//!
 //! Counted are the tasks of the runtime the census is taken on, the open file descriptors by kind,
 //! and the processes below this one. A leak is what was not there at the start. Descriptors and
 //! children belong to the whole process: tests that run side by side in one process see each
-//! other's, so such a test holds [`alone`] for as long as it lasts.
+//! other's, so such a test runs alone in its process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Mutex, MutexGuard};
-
-use crate::ledger::pause;
-
-static ALONE: Mutex<()> = Mutex::const_new(());
-
-/// Waits until no other test of this process holds it.
-pub async fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().await
-}
+use crate::ledger::real_time_sleep;
 
 /// What was alive at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +20,7 @@ pub struct Census {
     /// Open file descriptors by kind: `socket`, `pipe`, `anon_inode:[eventfd]`, a path.
     pub files: BTreeMap<String, usize>,
     /// Processes below this one, dead but unburied ones too.
-    pub children: BTreeSet<Process>,
+    pub descendants: BTreeSet<Process>,
 }
 
 /// A process below this one.
@@ -58,7 +47,7 @@ impl Census {
         Self {
             tasks,
             files: open_files(),
-            children: children(std::process::id()),
+            descendants: descendants(std::process::id()),
         }
     }
 
@@ -75,9 +64,9 @@ impl Census {
                 leaks.push(format!("open {kind}: {before} -> {count}"));
             }
         }
-        let known: BTreeSet<u32> = self.children.iter().map(|child| child.pid).collect();
+        let known: BTreeSet<u32> = self.descendants.iter().map(|child| child.pid).collect();
         for child in now
-            .children
+            .descendants
             .iter()
             .filter(|child| !known.contains(&child.pid))
         {
@@ -90,7 +79,7 @@ impl Census {
     }
 
     /// Waits, for at most `limit`, until nothing is left that was not there at this census.
-    pub async fn settle(&self, limit: Duration) -> Result<(), Leaks> {
+    pub async fn wait_until_clean(&self, limit: Duration) -> Result<(), Leaks> {
         let end = Instant::now() + limit;
         loop {
             let leaks = self.leaks();
@@ -100,7 +89,7 @@ impl Census {
             if Instant::now() >= end {
                 return Err(Leaks(leaks));
             }
-            pause(Duration::from_millis(3)).await;
+            real_time_sleep(Duration::from_millis(3)).await;
         }
     }
 }
@@ -137,7 +126,7 @@ fn open_files() -> BTreeMap<String, usize> {
 }
 
 /// Every process below this one, by the kernel's own list.
-pub fn children(root: u32) -> BTreeSet<Process> {
+pub fn descendants(root: u32) -> BTreeSet<Process> {
     let all = processes();
     let mut below = BTreeSet::new();
     let mut parents = vec![root];

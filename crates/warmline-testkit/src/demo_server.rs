@@ -1,8 +1,6 @@
 //! The ledger server as a program: over HTTP on a port of 127.0.0.1, or over stdio.
 //!
-//! Asked by: the program `warmline-ledger`, and `warmline demo-server`.
-//!
-//! What a process can do wrong beyond its messages is told by [`Manners`].
+//! What a process can do wrong beyond its messages is told by [`ProcessBehavior`].
 
 mod arguments;
 
@@ -20,12 +18,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use self::arguments::HELP;
-use crate::fault::Rule;
-use crate::personality::Personality;
-use crate::server::{Control, accept};
-use crate::state::State;
-use crate::stdio;
-pub use crate::stdio::Ending;
+use crate::faults::fault::FaultRule;
+use crate::faults::personality::Personality;
+use crate::server::state::LedgerServerState;
+use crate::server::stdio;
+pub use crate::server::stdio::ExitReason;
+use crate::server::{ServerControl, accept_connections};
 
 /// How the program is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +37,7 @@ pub enum Transport {
 /// What the program shall be.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct DemoServerOptions {
     /// How it is reached.
     pub transport: Transport,
     /// What kind of server it is.
@@ -47,36 +45,36 @@ pub struct Options {
     /// Where its ledger is written, one JSON object a line; the file is made anew.
     pub ledger: Option<PathBuf>,
     /// What it does wrong from the start.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<FaultRule>,
     /// How its process behaves.
-    pub manners: Manners,
+    pub behavior: ProcessBehavior,
 }
 
 /// How a process behaves besides its messages. By default: well.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Manners {
+pub struct ProcessBehavior {
     /// Nothing is read or said for so long after the start.
     pub start_delay: Duration,
     /// Such lines are written to stdout before anything else.
-    pub greeting: Vec<String>,
+    pub stdout_preamble: Vec<String>,
     /// So many bytes are written to stderr at the start.
     pub stderr_bytes: usize,
     /// Whether SIGTERM ends it.
-    pub on_term: OnTerm,
+    pub on_sigterm: SigtermAction,
     /// Whether the end of its input ends it.
-    pub on_end_of_input: OnEndOfInput,
+    pub on_end_of_input: EndOfInputAction,
     /// So many processes are started, which outlive it if nobody ends them.
     pub grandchildren: usize,
     /// Whether these stay in its process group.
-    pub grandchildren_group: Group,
+    pub grandchildren_group: ProcessGroup,
     /// After so many messages nothing is read any more.
     pub read_limit: Option<u64>,
 }
 
 /// What SIGTERM does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnTerm {
+pub enum SigtermAction {
     /// It ends the process.
     #[default]
     End,
@@ -86,7 +84,7 @@ pub enum OnTerm {
 
 /// What the end of the input does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnEndOfInput {
+pub enum EndOfInputAction {
     /// It ends the process.
     #[default]
     End,
@@ -96,7 +94,7 @@ pub enum OnEndOfInput {
 
 /// Where grandchildren live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Group {
+pub enum ProcessGroup {
     /// In the group of the process.
     #[default]
     Same,
@@ -104,7 +102,7 @@ pub enum Group {
     Own,
 }
 
-impl Options {
+impl DemoServerOptions {
     /// A server of this kind, reached like this, without faults.
     pub fn new(transport: Transport, personality: Personality) -> Self {
         Self {
@@ -112,7 +110,7 @@ impl Options {
             personality,
             ledger: None,
             rules: Vec::new(),
-            manners: Manners::default(),
+            behavior: ProcessBehavior::default(),
         }
     }
 }
@@ -121,12 +119,12 @@ impl Options {
 ///
 /// `ready` is told the URL (HTTP) and the means of control, before the first request is read.
 pub async fn run(
-    options: Options,
-    ready: impl FnOnce(Option<&str>, Control),
-) -> io::Result<Ending> {
-    let state = State::new(options.personality);
+    options: DemoServerOptions,
+    ready: impl FnOnce(Option<&str>, ServerControl),
+) -> io::Result<ExitReason> {
+    let state = LedgerServerState::new(options.personality);
     if let Some(path) = &options.ledger {
-        state.ledger.copy_to(
+        state.ledger.copy_to_file(
             OpenOptions::new()
                 .create(true)
                 .write(true)
@@ -137,18 +135,18 @@ pub async fn run(
     for rule in options.rules {
         state.rules().add(rule);
     }
-    let _term = stubborn(&options.manners)?;
-    let grandchildren = start_grandchildren(&options.manners)?;
-    complain(options.manners.stderr_bytes).await;
-    tokio::time::sleep(options.manners.start_delay).await;
-    let control = Control {
+    let _term = ignore_sigterm(&options.behavior)?;
+    let grandchildren = start_grandchildren(&options.behavior)?;
+    write_stderr_filler(options.behavior.stderr_bytes).await;
+    tokio::time::sleep(options.behavior.start_delay).await;
+    let control = ServerControl {
         state: Arc::clone(&state),
     };
     let ending = match options.transport {
-        Transport::Http(port) => over_http(&state, port, control, ready).await,
+        Transport::Http(port) => serve_over_http(&state, port, control, ready).await,
         Transport::Stdio => {
             ready(None, control);
-            over_stdio(&state, &options.manners).await
+            serve_over_stdio(&state, &options.behavior).await
         },
     };
     // They are left alone on purpose: whoever started this process has to end them.
@@ -156,12 +154,12 @@ pub async fn run(
     ending
 }
 
-async fn over_http(
-    state: &Arc<State>,
+async fn serve_over_http(
+    state: &Arc<LedgerServerState>,
     port: u16,
-    control: Control,
-    ready: impl FnOnce(Option<&str>, Control),
-) -> io::Result<Ending> {
+    control: ServerControl,
+    ready: impl FnOnce(Option<&str>, ServerControl),
+) -> io::Result<ExitReason> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let port = listener.local_addr()?.port();
     ready(
@@ -172,34 +170,37 @@ async fn over_http(
         control,
     );
     tokio::select! {
-        () = accept(Arc::clone(state), listener, None) => Ok(Ending::InputEnded),
-        () = state.crash.notified() => Ok(Ending::Crashed),
+        () = accept_connections(Arc::clone(state), listener, None) => Ok(ExitReason::InputEnded),
+        () = state.crash_signal.notified() => Ok(ExitReason::Crashed),
     }
 }
 
-async fn over_stdio(state: &Arc<State>, manners: &Manners) -> io::Result<Ending> {
+async fn serve_over_stdio(
+    state: &Arc<LedgerServerState>,
+    manners: &ProcessBehavior,
+) -> io::Result<ExitReason> {
     let mut output = ClosingStdout(tokio::io::stdout());
-    for line in &manners.greeting {
+    for line in &manners.stdout_preamble {
         output.write_all(format!("{line}\n").as_bytes()).await?;
     }
     output.flush().await?;
     let input = tokio::io::stdin();
-    let ending = stdio::serve(Arc::clone(state), input, output, manners.read_limit).await?;
-    if ending == Ending::InputEnded && manners.on_end_of_input == OnEndOfInput::Ignore {
+    let ending = stdio::serve_stdio(Arc::clone(state), input, output, manners.read_limit).await?;
+    if ending == ExitReason::InputEnded && manners.on_end_of_input == EndOfInputAction::Ignore {
         std::future::pending::<()>().await;
     }
     Ok(ending)
 }
 
 /// Takes SIGTERM, and does nothing with it, if so told.
-fn stubborn(manners: &Manners) -> io::Result<Option<tokio::signal::unix::Signal>> {
-    match manners.on_term {
-        OnTerm::End => Ok(None),
-        OnTerm::Ignore => signal(SignalKind::terminate()).map(Some),
+fn ignore_sigterm(manners: &ProcessBehavior) -> io::Result<Option<tokio::signal::unix::Signal>> {
+    match manners.on_sigterm {
+        SigtermAction::End => Ok(None),
+        SigtermAction::Ignore => signal(SignalKind::terminate()).map(Some),
     }
 }
 
-fn start_grandchildren(manners: &Manners) -> io::Result<Vec<Child>> {
+fn start_grandchildren(manners: &ProcessBehavior) -> io::Result<Vec<Child>> {
     (0..manners.grandchildren)
         .map(|_| {
             let mut command = Command::new("sleep");
@@ -208,7 +209,7 @@ fn start_grandchildren(manners: &Manners) -> io::Result<Vec<Child>> {
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null());
-            if manners.grandchildren_group == Group::Own {
+            if manners.grandchildren_group == ProcessGroup::Own {
                 std::os::unix::process::CommandExt::process_group(&mut command, 0);
             }
             command.spawn()
@@ -216,7 +217,7 @@ fn start_grandchildren(manners: &Manners) -> io::Result<Vec<Child>> {
         .collect()
 }
 
-async fn complain(bytes: usize) {
+async fn write_stderr_filler(bytes: usize) {
     let line = "this is a line on stderr, and there are many of them\n";
     let mut left = bytes;
     let mut stderr = tokio::io::stderr();

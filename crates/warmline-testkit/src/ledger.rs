@@ -1,9 +1,7 @@
 //! The ledger: what a server really did, in order, and never changed afterwards.
 //!
-//! Asked by: tests, when everything is over.  Told by: the ledger server, before it answers.
-//!
 //! Every message leaves a line when it arrives, one when its execution begins, and one when its
-//! effect is done ([`Phase::Commit`]). So "the answer was lost but the payment was made" can be
+//! effect is done ([`ExecutionPhase::Commit`]). So "the answer was lost but the payment was made" can be
 //! told from "nothing happened". It grows with the test and lives in memory.
 
 use std::collections::BTreeMap;
@@ -20,7 +18,7 @@ use tokio::sync::Notify;
 /// How far a message had come when its line was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum ExecutionPhase {
     /// It was read whole.
     Received,
     /// Its execution began.
@@ -34,13 +32,13 @@ pub enum Phase {
 /// One line of the ledger.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Place in the ledger, from 0.
     pub number: u64,
     /// Milliseconds since the server was started.
     pub at_ms: u64,
     /// How far the message had come.
-    pub phase: Phase,
+    pub phase: ExecutionPhase,
     /// `legacy` or `modern`; empty where it cannot be said.
     pub era: &'static str,
     /// Number of the connection it came on, from 1.
@@ -60,11 +58,12 @@ pub struct Entry {
     /// The credential shown (`Authorization`).
     pub credential: Option<String>,
     /// Headers that are the caller's own: `X-…` and those of traces, names in lower case.
-    pub extra: BTreeMap<String, String>,
+    #[serde(rename = "extra")]
+    pub extra_headers: BTreeMap<String, String>,
 }
 
 /// What of a message is written down as its arguments.
-pub(crate) fn arguments_of(message: &Value) -> Value {
+pub(crate) fn recorded_arguments(message: &Value) -> Value {
     let said = match message["method"].as_str() {
         Some("tools/call") => &message["params"]["arguments"],
         Some(_) => &message["params"],
@@ -76,7 +75,7 @@ pub(crate) fn arguments_of(message: &Value) -> Value {
 
 /// What a line is made of before it has a number and a time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct MessageInfo {
     pub(crate) era: &'static str,
     pub(crate) connection: u64,
     pub(crate) session: Option<String>,
@@ -86,41 +85,41 @@ pub(crate) struct Facts {
     pub(crate) meta: Value,
     pub(crate) id: Value,
     pub(crate) credential: Option<String>,
-    pub(crate) extra: BTreeMap<String, String>,
+    pub(crate) extra_headers: BTreeMap<String, String>,
 }
 
 /// The append-only record of one server. Clones are the same ledger.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    book: Arc<Mutex<Book>>,
-    news: Arc<Notify>,
-    opened: Instant,
+    inner: Arc<Mutex<LedgerInner>>,
+    changed: Arc<Notify>,
+    started: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    entries: Vec<Entry>,
-    copy: Option<File>,
+struct LedgerInner {
+    entries: Vec<LedgerEntry>,
+    copy_file: Option<File>,
 }
 
 impl Ledger {
     pub(crate) fn new() -> Self {
         Self {
-            book: Arc::default(),
-            news: Arc::default(),
-            opened: Instant::now(),
+            inner: Arc::default(),
+            changed: Arc::default(),
+            started: Instant::now(),
         }
     }
 
     /// From now on every line is also written to `file`, as one JSON object.
-    pub(crate) fn copy_to(&self, file: File) {
-        self.book.lock().copy = Some(file);
+    pub(crate) fn copy_to_file(&self, file: File) {
+        self.inner.lock().copy_file = Some(file);
     }
 
-    pub(crate) fn write(&self, phase: Phase, facts: &Facts) {
-        let at_ms = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let mut book = self.book.lock();
-        let entry = Entry {
+    pub(crate) fn record(&self, phase: ExecutionPhase, facts: &MessageInfo) {
+        let at_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut book = self.inner.lock();
+        let entry = LedgerEntry {
             number: book.entries.len() as u64,
             at_ms,
             phase,
@@ -133,26 +132,26 @@ impl Ledger {
             meta: facts.meta.clone(),
             id: facts.id.clone(),
             credential: facts.credential.clone(),
-            extra: facts.extra.clone(),
+            extra_headers: facts.extra_headers.clone(),
         };
         // A ledger that cannot be written must not change what the server does.
-        if let (Some(file), Ok(mut line)) = (book.copy.as_mut(), serde_json::to_vec(&entry)) {
+        if let (Some(file), Ok(mut line)) = (book.copy_file.as_mut(), serde_json::to_vec(&entry)) {
             line.push(b'\n');
             drop(file.write_all(&line));
         }
         book.entries.push(entry);
         drop(book);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// Every line so far.
-    pub fn entries(&self) -> Vec<Entry> {
-        self.book.lock().entries.clone()
+    pub fn entries(&self) -> Vec<LedgerEntry> {
+        self.inner.lock().entries.clone()
     }
 
     /// How many lines fit.
-    pub fn count(&self, fits: impl Fn(&Entry) -> bool) -> usize {
-        self.book
+    pub fn count(&self, fits: impl Fn(&LedgerEntry) -> bool) -> usize {
+        self.inner
             .lock()
             .entries
             .iter()
@@ -162,48 +161,56 @@ impl Ledger {
 
     /// How often this tool was executed to its end.
     pub fn executions(&self, tool: &str) -> usize {
-        self.count(|entry| entry.phase == Phase::Commit && entry.tool.as_deref() == Some(tool))
+        self.count(|entry| {
+            entry.phase == ExecutionPhase::Commit && entry.tool.as_deref() == Some(tool)
+        })
     }
 
     /// How often the execution of this tool began.
-    pub fn begun(&self, tool: &str) -> usize {
-        self.count(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some(tool))
+    pub fn started_executions(&self, tool: &str) -> usize {
+        self.count(|entry| {
+            entry.phase == ExecutionPhase::Begin && entry.tool.as_deref() == Some(tool)
+        })
     }
 
     /// How often a message of this method was read whole (`GET` and `DELETE` count as methods).
-    pub fn received(&self, method: &str) -> usize {
-        self.count(|entry| entry.phase == Phase::Received && entry.method == method)
+    pub fn messages_received(&self, method: &str) -> usize {
+        self.count(|entry| entry.phase == ExecutionPhase::Received && entry.method == method)
     }
 
     /// The methods in the order in which they were received.
     pub fn methods(&self) -> Vec<String> {
-        let book = self.book.lock();
+        let book = self.inner.lock();
         let received = book
             .entries
             .iter()
-            .filter(|entry| entry.phase == Phase::Received);
+            .filter(|entry| entry.phase == ExecutionPhase::Received);
         received.map(|entry| entry.method.clone()).collect()
     }
 
     /// Waits until `enough` is true of the lines, for at most `limit`; says whether it came true.
-    pub async fn wait_until(&self, limit: Duration, enough: impl Fn(&[Entry]) -> bool) -> bool {
-        let mut over = std::pin::pin!(pause(limit));
+    pub async fn wait_until(
+        &self,
+        limit: Duration,
+        enough: impl Fn(&[LedgerEntry]) -> bool,
+    ) -> bool {
+        let mut over = std::pin::pin!(real_time_sleep(limit));
         loop {
-            let news = self.news.notified();
-            if enough(&self.book.lock().entries) {
+            let news = self.changed.notified();
+            if enough(&self.inner.lock().entries) {
                 return true;
             }
             tokio::select! {
                 biased;
                 () = news => {},
-                () = &mut over => return enough(&self.book.lock().entries),
+                () = &mut over => return enough(&self.inner.lock().entries),
             }
         }
     }
 }
 
 /// A pause in real time, also where the runtime's clock stands still.
-pub(crate) async fn pause(length: Duration) {
+pub(crate) async fn real_time_sleep(length: Duration) {
     let (done, wait) = tokio::sync::oneshot::channel();
     // The thread ends with the pause, however that ends.
     let (_held, given_up) = std::sync::mpsc::channel::<()>();

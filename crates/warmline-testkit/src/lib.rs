@@ -7,8 +7,8 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`LedgerServer`] | a fake MCP server of either era that keeps a [`Ledger`] of what it executed |
-//! | [`Fault`], [`Rule`] | what it does wrong, and to which requests |
-//! | [`dialects`] | every known way to say that a session is gone, byte for byte |
+//! | [`Fault`], [`FaultRule`] | what it does wrong, and to which requests |
+//! | [`faults::dialects`] | every known way to say that a session is gone, byte for byte |
 //! | [`FaultProxy`] | a wire that is slow, narrow, cut or dead, for any server |
 //! | [`sweep`] | drops a future at each of its await points |
 //! | [`Census`] | tasks, descriptors and processes that are left over |
@@ -17,14 +17,14 @@
 //! A test of an agent: the answer to a payment is lost, and it must not be made twice.
 //!
 //! ```
-//! use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
+//! use warmline_testkit::{Fault, LedgerServer, FaultTiming, Personality, FaultRule};
 //! # fn run_my_agent(url: &str) { assert!(url.starts_with("http://127.0.0.1:")); }
 //!
 //! fn a_payment_is_made_once() -> std::io::Result<()> {
 //!     // A server of both eras on a free port, on a thread of its own.
 //!     let server = LedgerServer::start(Personality::dual())?;
 //!     // The next call of `pay` is executed, and its answer never comes.
-//!     server.inject(Rule::new(Fault::Silence(Moment::AfterExecuting)).on_tool("pay"));
+//!     server.inject(FaultRule::new(Fault::Silence(FaultTiming::AfterExecuting)).on_tool("pay"));
 //!
 //!     run_my_agent(&server.url());
 //!
@@ -44,31 +44,23 @@
 
 pub mod census;
 pub mod demo_server;
-pub mod dialects;
-pub mod fault;
+pub mod faults;
 pub mod ledger;
-pub mod personality;
 pub mod proxy;
 pub mod sweep;
 
-mod answer;
-mod call;
-mod http;
-mod message;
 mod server;
-mod spoil;
-mod state;
-mod stdio;
-mod stream;
-mod tools;
 
 pub use crate::census::Census;
-pub use crate::dialects::Dialect;
-pub use crate::fault::{Canned, CutAt, End, Executes, Fault, Moment, Rule, Spoil, Then};
-pub use crate::ledger::{Entry, Ledger, Phase};
-pub use crate::personality::{
-    EraLock, EventIds, EventName, GetStream, LegacyLeg, ModernLeg, Newline, Personality, ReplyForm,
-    SseForm, Writes,
+pub use crate::faults::dialects::Dialect;
+pub use crate::faults::fault::{
+    AfterReply, CannedReply, ConnectionEnd, CutPoint, ExecuteFirst, Fault, FaultRule, FaultTiming,
+    ReplyCorruption,
 };
+pub use crate::faults::personality::{
+    EraLock, EventIds, EventName, GetStreamSupport, LegacySupport, ModernSupport, Newline,
+    Personality, ReplyFormat, SseFormat, WriteMode,
+};
+pub use crate::ledger::{ExecutionPhase, Ledger, LedgerEntry};
 pub use crate::proxy::FaultProxy;
-pub use crate::server::{Control, Counts, LedgerServer};
+pub use crate::server::{LedgerServer, ServerControl, ServerCounts};

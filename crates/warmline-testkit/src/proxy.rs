@@ -1,10 +1,10 @@
 //! The fault proxy: a wire that can be slow, narrow, cut or dead, in each direction by itself.
 //!
 //! It stands between a client and any TCP server, counts what passes, and can be changed while
-//! connections are open. Bytes are counted for each connection from the moment its [`Lane`] was
+//! connections are open. Bytes are counted for each connection from the moment its [`LinkConditions`] was
 //! set, so that a kept connection can be cut in the middle of its next exchange.
 
-mod pump;
+mod forwarder;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, broadcast, oneshot};
 
-use crate::fault::End;
+use crate::faults::fault::ConnectionEnd;
 
 /// Which way bytes travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
-pub struct Lane {
+pub struct LinkConditions {
     /// Everything waits so many milliseconds.
     pub delay_ms: u64,
     /// So many bytes pass in a second.
@@ -41,17 +41,20 @@ pub struct Lane {
     /// Everything passes in pieces of so many bytes.
     pub slice: Option<usize>,
     /// After so many bytes this happens.
-    pub then: Option<(u64, Happening)>,
+    #[serde(rename = "then")]
+    pub failure: Option<(u64, LinkFailure)>,
     /// The byte at this place is changed.
-    pub corrupt: Option<u64>,
+    #[serde(rename = "corrupt")]
+    pub corrupt_byte: Option<u64>,
     /// Whether the lane is good again after the happening.
-    pub lasts: Lasts,
+    #[serde(rename = "lasts")]
+    pub repeat: FailureRepeat,
 }
 
 /// What happens when the bytes of a lane are used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Happening {
+pub enum LinkFailure {
     /// Both sides see a FIN.
     Fin,
     /// Both sides see a RST.
@@ -65,7 +68,7 @@ pub enum Happening {
 /// Whether a happening happens to one connection or to all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lasts {
+pub enum FailureRepeat {
     /// To all, until the lane is set anew.
     #[default]
     Always,
@@ -75,12 +78,12 @@ pub enum Lasts {
 
 /// What a new connection meets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gate {
+pub enum AcceptMode {
     /// It is led to the server.
     #[default]
-    Open,
+    Forward,
     /// Nobody listens.
-    Closed,
+    Refuse,
     /// It is accepted and reset.
     Reset,
     /// It is accepted and never led anywhere.
@@ -94,39 +97,39 @@ pub struct Traffic {
     /// Connections accepted.
     pub connections: u64,
     /// Bytes from clients to the server.
-    pub up: u64,
+    pub bytes_up: u64,
     /// Bytes from the server to clients.
-    pub down: u64,
+    pub bytes_down: u64,
 }
 
 /// A TCP proxy on a thread of its own. It ends when it is dropped.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<ProxyState>,
     stop: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     target: SocketAddr,
-    lanes: Mutex<Lanes>,
-    gate: Mutex<Gate>,
-    gate_moved: Notify,
-    end_all: broadcast::Sender<End>,
+    settings: Mutex<LinkSettings>,
+    accept_mode: Mutex<AcceptMode>,
+    accept_mode_changed: Notify,
+    end_connections: broadcast::Sender<ConnectionEnd>,
     connections: AtomicU64,
-    up: AtomicU64,
-    down: AtomicU64,
+    bytes_up: AtomicU64,
+    bytes_down: AtomicU64,
 }
 
 /// Both lanes, and how often each was set.
 #[derive(Debug, Default)]
-struct Lanes {
-    up: (u64, Lane),
-    down: (u64, Lane),
+struct LinkSettings {
+    up: (u64, LinkConditions),
+    down: (u64, LinkConditions),
 }
 
-impl Lane {
+impl LinkConditions {
     /// Adds a delay.
     #[must_use]
     pub fn delay(mut self, length: Duration) -> Self {
@@ -136,7 +139,7 @@ impl Lane {
 
     /// Lets so many bytes pass in a second.
     #[must_use]
-    pub fn drip(mut self, bytes_per_second: u64) -> Self {
+    pub fn throttle(mut self, bytes_per_second: u64) -> Self {
         self.bytes_per_second = Some(bytes_per_second.max(1));
         self
     }
@@ -150,28 +153,28 @@ impl Lane {
 
     /// Lets so many bytes pass; then this happens.
     #[must_use]
-    pub fn after(mut self, bytes: u64, happening: Happening) -> Self {
-        self.then = Some((bytes, happening));
+    pub fn fail_after(mut self, bytes: u64, happening: LinkFailure) -> Self {
+        self.failure = Some((bytes, happening));
         self
     }
 
     /// Swallows everything.
     #[must_use]
     pub fn swallow(self) -> Self {
-        self.after(0, Happening::Swallow)
+        self.fail_after(0, LinkFailure::Swallow)
     }
 
     /// Changes the byte at this place.
     #[must_use]
-    pub fn corrupt(mut self, place: u64) -> Self {
-        self.corrupt = Some(place);
+    pub fn corrupt_byte(mut self, place: u64) -> Self {
+        self.corrupt_byte = Some(place);
         self
     }
 
     /// What happens, happens to one connection.
     #[must_use]
     pub fn once(mut self) -> Self {
-        self.lasts = Lasts::Once;
+        self.repeat = FailureRepeat::Once;
         self
     }
 }
@@ -184,15 +187,15 @@ impl FaultProxy {
 
     /// Starts on this address.
     pub fn start_on(address: SocketAddr, target: SocketAddr) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             target,
-            lanes: Mutex::default(),
-            gate: Mutex::default(),
-            gate_moved: Notify::new(),
-            end_all: broadcast::channel(16).0,
+            settings: Mutex::default(),
+            accept_mode: Mutex::default(),
+            accept_mode_changed: Notify::new(),
+            end_connections: broadcast::channel(16).0,
             connections: AtomicU64::new(0),
-            up: AtomicU64::new(0),
-            down: AtomicU64::new(0),
+            bytes_up: AtomicU64::new(0),
+            bytes_down: AtomicU64::new(0),
         });
         let (stop, stopped) = oneshot::channel();
         let (ready, wait) = std::sync::mpsc::channel();
@@ -207,7 +210,7 @@ impl FaultProxy {
                 runtime.block_on(async {
                     tokio::select! {
                         _ = stopped => {},
-                        () = listen(for_thread, address, ready) => {},
+                        () = accept_connections(for_thread, address, ready) => {},
                     }
                 });
             })?;
@@ -216,7 +219,7 @@ impl FaultProxy {
             .map_err(|_| io::Error::other("the proxy did not start"))??;
         Ok(Self {
             address,
-            shared,
+            state: shared,
             stop: Some((stop, thread)),
         })
     }
@@ -227,8 +230,8 @@ impl FaultProxy {
     }
 
     /// This URL, by way of the proxy.
-    pub fn url(&self, of_server: &str) -> String {
-        let target = self.shared.target.port().to_string();
+    pub fn proxied_url(&self, of_server: &str) -> String {
+        let target = self.state.target.port().to_string();
         of_server.replacen(
             &format!(":{target}"),
             &format!(":{}", self.address.port()),
@@ -237,35 +240,35 @@ impl FaultProxy {
     }
 
     /// Sets one direction, for open connections too.
-    pub fn set(&self, direction: Direction, lane: Lane) {
-        self.shared.set(direction, lane);
+    pub fn set_conditions(&self, direction: Direction, lane: LinkConditions) {
+        self.state.set_conditions(direction, lane);
     }
 
     /// Both directions are good again, and the gate is open.
-    pub fn mend(&self) {
-        self.set(Direction::Up, Lane::default());
-        self.set(Direction::Down, Lane::default());
-        self.gate(Gate::Open);
+    pub fn restore(&self) {
+        self.set_conditions(Direction::Up, LinkConditions::default());
+        self.set_conditions(Direction::Down, LinkConditions::default());
+        self.set_accept_mode(AcceptMode::Forward);
     }
 
     /// Sets what new connections meet.
-    pub fn gate(&self, gate: Gate) {
-        *self.shared.gate.lock() = gate;
-        self.shared.gate_moved.notify_one();
+    pub fn set_accept_mode(&self, gate: AcceptMode) {
+        *self.state.accept_mode.lock() = gate;
+        self.state.accept_mode_changed.notify_one();
     }
 
     /// Ends every open connection now.
-    pub fn end_all(&self, end: End) {
+    pub fn end_connections(&self, end: ConnectionEnd) {
         // Nobody may be connected.
-        self.shared.end_all.send(end).unwrap_or_default();
+        self.state.end_connections.send(end).unwrap_or_default();
     }
 
     /// What has passed so far.
     pub fn traffic(&self) -> Traffic {
         Traffic {
-            connections: self.shared.connections.load(Ordering::Relaxed),
-            up: self.shared.up.load(Ordering::Relaxed),
-            down: self.shared.down.load(Ordering::Relaxed),
+            connections: self.state.connections.load(Ordering::Relaxed),
+            bytes_up: self.state.bytes_up.load(Ordering::Relaxed),
+            bytes_down: self.state.bytes_down.load(Ordering::Relaxed),
         }
     }
 }
@@ -279,9 +282,9 @@ impl Drop for FaultProxy {
     }
 }
 
-impl Shared {
-    fn set(&self, direction: Direction, lane: Lane) {
-        let mut lanes = self.lanes.lock();
+impl ProxyState {
+    fn set_conditions(&self, direction: Direction, lane: LinkConditions) {
+        let mut lanes = self.settings.lock();
         let one = match direction {
             Direction::Up => &mut lanes.up,
             Direction::Down => &mut lanes.down,
@@ -290,26 +293,26 @@ impl Shared {
     }
 
     /// How this direction is set, and the number of that setting.
-    fn lane(&self, direction: Direction) -> (u64, Lane) {
-        let lanes = self.lanes.lock();
+    fn conditions(&self, direction: Direction) -> (u64, LinkConditions) {
+        let lanes = self.settings.lock();
         match direction {
             Direction::Up => lanes.up,
             Direction::Down => lanes.down,
         }
     }
 
-    fn count(&self, direction: Direction, bytes: usize) {
+    fn add_bytes(&self, direction: Direction, bytes: usize) {
         let counter = match direction {
-            Direction::Up => &self.up,
-            Direction::Down => &self.down,
+            Direction::Up => &self.bytes_up,
+            Direction::Down => &self.bytes_down,
         };
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-type Ready = std::sync::mpsc::Sender<io::Result<SocketAddr>>;
+type ReadySender = std::sync::mpsc::Sender<io::Result<SocketAddr>>;
 
-async fn listen(shared: Arc<Shared>, address: SocketAddr, ready: Ready) {
+async fn accept_connections(shared: Arc<ProxyState>, address: SocketAddr, ready: ReadySender) {
     let mut listener = match TcpListener::bind(address).await {
         Ok(listener) => Some(listener),
         Err(error) => {
@@ -323,37 +326,39 @@ async fn listen(shared: Arc<Shared>, address: SocketAddr, ready: Ready) {
         .unwrap_or(address);
     ready.send(Ok(bound)).unwrap_or_default();
     loop {
-        let gate = *shared.gate.lock();
+        let gate = *shared.accept_mode.lock();
         listener = match (gate, listener) {
-            (Gate::Closed, _) => None,
-            (Gate::Open | Gate::Reset | Gate::Silent, None) => TcpListener::bind(bound).await.ok(),
-            (Gate::Open | Gate::Reset | Gate::Silent, open) => open,
+            (AcceptMode::Refuse, _) => None,
+            (AcceptMode::Forward | AcceptMode::Reset | AcceptMode::Silent, None) => {
+                TcpListener::bind(bound).await.ok()
+            },
+            (AcceptMode::Forward | AcceptMode::Reset | AcceptMode::Silent, open) => open,
         };
         tokio::select! {
             biased;
-            () = shared.gate_moved.notified() => {},
-            Some(client) = accepted(listener.as_ref()) => {
+            () = shared.accept_mode_changed.notified() => {},
+            Some(client) = accept_client(listener.as_ref()) => {
                 shared.connections.fetch_add(1, Ordering::Relaxed);
-                drop(tokio::spawn(admit(Arc::clone(&shared), client, gate)));
+                drop(tokio::spawn(handle_client(Arc::clone(&shared), client, gate)));
             },
         }
     }
 }
 
-async fn accepted(listener: Option<&TcpListener>) -> Option<TcpStream> {
+async fn accept_client(listener: Option<&TcpListener>) -> Option<TcpStream> {
     match listener {
         Some(listener) => listener.accept().await.ok().map(|(client, _)| client),
         None => std::future::pending().await,
     }
 }
 
-async fn admit(shared: Arc<Shared>, client: TcpStream, gate: Gate) {
+async fn handle_client(shared: Arc<ProxyState>, client: TcpStream, gate: AcceptMode) {
     match gate {
-        Gate::Open => pump::connect(&shared, client).await,
-        Gate::Reset => drop(client.set_zero_linger()),
-        Gate::Silent | Gate::Closed => {
+        AcceptMode::Forward => forwarder::forward_connection(&shared, client).await,
+        AcceptMode::Reset => drop(client.set_zero_linger()),
+        AcceptMode::Silent | AcceptMode::Refuse => {
             // Held until all connections are ended.
-            drop(shared.end_all.subscribe().recv().await);
+            drop(shared.end_connections.subscribe().recv().await);
         },
     }
 }

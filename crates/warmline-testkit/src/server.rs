@@ -3,6 +3,15 @@
 //! A thread of its own, because a test may stop its clock, count its tasks and its allocations:
 //! none of that shall notice the server.
 
+pub(crate) mod call;
+pub(crate) mod http;
+pub(crate) mod message;
+pub(crate) mod message_stream;
+pub(crate) mod methods;
+pub(crate) mod state;
+pub(crate) mod stdio;
+pub(crate) mod tools;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,28 +26,28 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
-use crate::fault::{Fault, Rule};
-use crate::http::serve::serve_connection;
-use crate::http::{Connection, Wire};
+use crate::faults::fault::{Fault, FaultRule};
+use crate::faults::personality::{Personality, WriteMode};
 use crate::ledger::Ledger;
-use crate::message::request;
-use crate::personality::{Personality, Writes};
-use crate::state::State;
+use crate::server::http::exchange::serve_connection;
+use crate::server::http::{ClientStream, HttpConnection};
+use crate::server::message::request;
+use crate::server::state::LedgerServerState;
 
 /// A fake MCP server over HTTP that writes down what it does. It ends when it is dropped.
 #[derive(Debug)]
 pub struct LedgerServer {
-    state: Arc<State>,
+    state: Arc<LedgerServerState>,
     address: SocketAddr,
     /// Bound and never listening: while the server is down nobody else gets its port.
     #[expect(dead_code, reason = "it is held, not used")]
-    place: TcpSocket,
+    port_reservation: TcpSocket,
     tls: Option<Arc<ServerConfig>>,
-    running: Mutex<Option<Running>>,
+    thread: Mutex<Option<ServerThread>>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct ServerThread {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -46,7 +55,7 @@ struct Running {
 /// Totals since the server was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct ServerCounts {
     /// Connections accepted.
     pub connections: u64,
     /// Connections open now.
@@ -54,7 +63,7 @@ pub struct Counts {
     /// HTTP requests read.
     pub requests: u64,
     /// HTTP requests of which not all was read, because their client left.
-    pub incomplete: u64,
+    pub incomplete_requests: u64,
     /// `initialize` received.
     pub initializes: u64,
     /// Sessions given.
@@ -65,22 +74,22 @@ pub struct Counts {
 
 /// The means to change a server while it runs. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Control {
-    pub(crate) state: Arc<State>,
+pub struct ServerControl {
+    pub(crate) state: Arc<LedgerServerState>,
 }
 
 impl LedgerServer {
     /// Starts on a free port of 127.0.0.1.
     pub fn start(personality: Personality) -> io::Result<Self> {
-        Self::launch(personality, ([127, 0, 0, 1], 0).into(), None)
+        Self::start_on(personality, ([127, 0, 0, 1], 0).into(), None)
     }
 
     /// Starts with TLS.
     pub fn start_tls(personality: Personality, tls: Arc<ServerConfig>) -> io::Result<Self> {
-        Self::launch(personality, ([127, 0, 0, 1], 0).into(), Some(tls))
+        Self::start_on(personality, ([127, 0, 0, 1], 0).into(), Some(tls))
     }
 
-    fn launch(
+    fn start_on(
         personality: Personality,
         address: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
@@ -89,13 +98,13 @@ impl LedgerServer {
         place.set_reuseaddr(true)?;
         place.bind(address)?;
         let server = Self {
-            state: State::new(personality),
+            state: LedgerServerState::new(personality),
             address: place.local_addr()?,
-            place,
+            port_reservation: place,
             tls,
-            running: Mutex::new(None),
+            thread: Mutex::new(None),
         };
-        server.listen()?;
+        server.spawn_thread()?;
         Ok(server)
     }
 
@@ -103,10 +112,10 @@ impl LedgerServer {
     pub fn start_again(&self) -> io::Result<()> {
         // One that crashed on command may still be about to end.
         self.stop();
-        self.listen()
+        self.spawn_thread()
     }
 
-    fn listen(&self) -> io::Result<()> {
+    fn spawn_thread(&self) -> io::Result<()> {
         let (stop, stopped) = oneshot::channel();
         let (ready, wait) = std::sync::mpsc::channel();
         let state = Arc::clone(&self.state);
@@ -120,29 +129,29 @@ impl LedgerServer {
                     .build();
                 let Ok(runtime) = runtime else { return };
                 runtime.block_on(async {
-                    let listener = bind(address).await;
+                    let listener = bind_with_retry(address).await;
                     let bound = listener.as_ref().map(drop);
-                    drop(ready.send(bound.map_err(copied)));
+                    drop(ready.send(bound.map_err(copy_error)));
                     let Ok(listener) = listener else { return };
                     tokio::select! {
                         _ = stopped => {},
-                        () = accept(Arc::clone(&state), listener, tls) => {},
-                        () = state.crash.notified() => {},
+                        () = accept_connections(Arc::clone(&state), listener, tls) => {},
+                        () = state.crash_signal.notified() => {},
                     }
                 });
                 // Everything that runs on it, and every socket, goes with the runtime.
                 drop(runtime);
-                state.counts.open_connections.store(0, Ordering::Relaxed);
+                state.counters.open_connections.store(0, Ordering::Relaxed);
             })?;
         wait.recv()
             .map_err(|_| io::Error::other("the server did not start"))??;
-        *self.running.lock() = Some(Running { stop, thread });
+        *self.thread.lock() = Some(ServerThread { stop, thread });
         Ok(())
     }
 
     /// Stops listening and closes every connection; sessions and ledger stay.
     pub fn stop(&self) {
-        if let Some(running) = self.running.lock().take() {
+        if let Some(running) = self.thread.lock().take() {
             // It may have crashed already, on command.
             running.stop.send(()).unwrap_or_default();
             drop(running.thread.join());
@@ -182,14 +191,14 @@ impl LedgerServer {
     }
 
     /// The means to change it while it runs.
-    pub fn control(&self) -> Control {
-        Control {
+    pub fn control(&self) -> ServerControl {
+        ServerControl {
             state: Arc::clone(&self.state),
         }
     }
 
     /// Tells it what to do wrong.
-    pub fn inject(&self, rule: Rule) {
+    pub fn inject(&self, rule: FaultRule) {
         self.state.rules().add(rule);
     }
 
@@ -199,7 +208,7 @@ impl LedgerServer {
     }
 
     /// Totals so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ServerCounts {
         self.control().counts()
     }
 }
@@ -210,24 +219,24 @@ impl Drop for LedgerServer {
     }
 }
 
-impl Control {
+impl ServerControl {
     /// Adds a rule.
-    pub fn inject(&self, rule: Rule) {
+    pub fn inject(&self, rule: FaultRule) {
         self.state.rules().add(rule);
     }
 
     /// A fault for the next request, whatever it is.
-    pub fn next(&self, fault: Fault) {
-        self.inject(Rule::new(fault));
+    pub fn inject_next(&self, fault: Fault) {
+        self.inject(FaultRule::new(fault));
     }
 
     /// Takes every rule back.
-    pub fn clear(&self) {
+    pub fn clear_faults(&self) {
         self.state.rules().clear();
     }
 
     /// How many faults were applied so far.
-    pub fn applied(&self) -> u64 {
+    pub fn faults_applied(&self) -> u64 {
         self.state.rules().applied()
     }
 
@@ -237,81 +246,81 @@ impl Control {
     }
 
     /// From now on every request must show this bearer token: the one before has expired.
-    pub fn demand_token(&self, token: &str) {
+    pub fn require_token(&self, token: &str) {
         self.state.memory().token = Some(token.to_owned());
     }
 
     /// Changes the tools and says so to whoever asked.
     pub fn change_tools(&self) {
-        self.state.tools_changed();
+        self.state.notify_tools_changed();
     }
 
     /// Says to whoever subscribed that this resource changed.
     pub fn update_resource(&self, uri: &str) {
-        self.state.resource_updated(uri);
+        self.state.notify_resource_updated(uri);
     }
 
     /// Ends every open `subscriptions/listen` with its result.
     pub fn end_listens(&self) {
-        self.state.memory().listens_end.notify_waiters();
+        self.state.memory().end_listens_signal.notify_waiters();
     }
 
     /// How many `subscriptions/listen` are open.
-    pub fn listens(&self) -> usize {
-        self.state.memory().listens.len()
+    pub fn open_listens(&self) -> usize {
+        self.state.memory().open_listens.len()
     }
 
     /// Says this on every `subscriptions/listen` that is open, whatever it wants to hear of.
-    pub fn tell_listens(&self, method: &str, params: &Value) {
-        for listen in &self.state.memory().listens {
-            listen.say(method, params.clone());
+    pub fn notify_listens(&self, method: &str, params: &Value) {
+        for listen in &self.state.memory().open_listens {
+            listen.notify(method, params.clone());
         }
     }
 
     /// Sends this message on the standing stream of every session, whatever it says.
-    pub fn say(&self, message: &Value) {
+    pub fn send_on_get_streams(&self, message: &Value) {
         for session in self.state.memory().sessions.values() {
-            if let Some(standing) = &session.standing {
-                standing.say(message.clone());
+            if let Some(standing) = &session.get_stream {
+                standing.push(message.clone());
             }
         }
     }
 
     /// How many sessions have a standing stream that somebody reads.
-    pub fn standing_streams(&self) -> usize {
+    pub fn open_get_streams(&self) -> usize {
         let memory = self.state.memory();
         let standing = memory
             .sessions
             .values()
-            .filter_map(|session| session.standing.as_ref());
-        standing.filter(|stream| stream.is_read()).count()
+            .filter_map(|session| session.get_stream.as_ref());
+        standing.filter(|stream| stream.has_reader()).count()
     }
 
     /// Asks every session something on its standing stream; the answer is in the ledger.
-    pub fn ask(&self, method: &str, params: &Value) {
+    pub fn send_server_request(&self, method: &str, params: &Value) {
         let mut memory = self.state.memory();
         let sessions: Vec<_> = memory
             .sessions
             .iter()
-            .filter_map(|(id, session)| Some((id.clone(), session.standing.clone()?)))
+            .filter_map(|(id, session)| Some((id.clone(), session.get_stream.clone()?)))
             .collect();
         for (session, standing) in sessions {
-            memory.last_question += 1;
-            let id = serde_json::json!(memory.last_question);
+            memory.last_server_request_id += 1;
+            let id = serde_json::json!(memory.last_server_request_id);
             memory
-                .questions
+                .pending_server_requests
                 .insert((Some(session), id.to_string()), oneshot::channel().0);
-            standing.say(request(&id, method, params));
+            standing.push(request(&id, method, params));
         }
     }
 
     /// The sum of all payments.
-    pub fn paid(&self) -> i64 {
-        self.state.memory().paid
+    pub fn total_paid(&self) -> i64 {
+        self.state.memory().total_paid
     }
 
     /// Ids of the sessions that are alive.
-    pub fn sessions(&self) -> Vec<String> {
+    pub fn session_ids(&self) -> Vec<String> {
         self.state.memory().sessions.keys().cloned().collect()
     }
 
@@ -321,14 +330,14 @@ impl Control {
     }
 
     /// Totals so far.
-    pub fn counts(&self) -> Counts {
-        let counts = &self.state.counts;
+    pub fn counts(&self) -> ServerCounts {
+        let counts = &self.state.counters;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
+        ServerCounts {
             connections: read(&counts.connections),
             open_connections: read(&counts.open_connections),
             requests: read(&counts.requests),
-            incomplete: read(&counts.incomplete),
+            incomplete_requests: read(&counts.incomplete_requests),
             initializes: read(&counts.initializes),
             sessions: read(&counts.sessions),
             open_sessions: self.state.memory().sessions.len() as u64,
@@ -336,10 +345,14 @@ impl Control {
     }
 }
 
-pub(crate) async fn accept(state: Arc<State>, listener: TcpListener, tls: Option<TlsAcceptor>) {
+pub(crate) async fn accept_connections(
+    state: Arc<LedgerServerState>,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+) {
     while let Ok((socket, _)) = listener.accept().await {
-        let number = state.counts.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        drop(tokio::spawn(greet(
+        let number = state.counters.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        drop(tokio::spawn(serve_client(
             Arc::clone(&state),
             socket,
             tls.clone(),
@@ -348,32 +361,41 @@ pub(crate) async fn accept(state: Arc<State>, listener: TcpListener, tls: Option
     }
 }
 
-async fn greet(state: Arc<State>, socket: TcpStream, tls: Option<TlsAcceptor>, number: u64) {
-    let writes = state.personality.writes;
-    if socket.set_nodelay(writes == Writes::Whole).is_err() {
+async fn serve_client(
+    state: Arc<LedgerServerState>,
+    socket: TcpStream,
+    tls: Option<TlsAcceptor>,
+    number: u64,
+) {
+    let writes = state.personality.write_mode;
+    if socket.set_nodelay(writes == WriteMode::Whole).is_err() {
         return;
     }
     let wire = match tls {
-        None => Wire::Plain(socket),
+        None => ClientStream::Plain(socket),
         Some(tls) => match tls.accept(socket).await {
-            Ok(secure) => Wire::Tls(Box::new(secure)),
+            Ok(secure) => ClientStream::Tls(Box::new(secure)),
             Err(_) => return,
         },
     };
     state
-        .counts
+        .counters
         .open_connections
         .fetch_add(1, Ordering::Relaxed);
-    serve_connection(Arc::clone(&state), Connection::new(number, wire, writes)).await;
+    serve_connection(
+        Arc::clone(&state),
+        HttpConnection::new(number, wire, writes),
+    )
+    .await;
     state
-        .counts
+        .counters
         .open_connections
         .fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Binds to an address that is ours. A process that another test starts at this moment may hold a
 /// copy of the last listener until it has begun.
-async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+async fn bind_with_retry(address: SocketAddr) -> io::Result<TcpListener> {
     for _ in 0..100 {
         match TcpListener::bind(address).await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -385,6 +407,6 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-fn copied(error: &io::Error) -> io::Error {
+fn copy_error(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }

@@ -9,7 +9,7 @@
 //! use warmline_testkit::sweep;
 //!
 //! let work = || async { tokio::task::yield_now().await; 7 };
-//! let swept = sweep::cancel_points(work, async |_point| { /* take the census */ }).await;
+//! let swept = sweep::sweep_future(work, async |_point| { /* take the census */ }).await;
 //! assert_eq!(swept.output, Some(7));
 //! assert_eq!(swept.points, 2);
 //! # });
@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::ledger::pause;
+use crate::ledger::real_time_sleep;
 
 /// How far a sweep came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Swept<T> {
+pub struct SweepResult<T> {
     /// How many points there were: the future was dropped at each of them, in both ways.
     pub points: usize,
     /// What it came to when it was left alone; none if it had too many points.
@@ -37,25 +37,25 @@ pub struct Swept<T> {
 
 /// One place where the future was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Point {
+pub struct CancelPoint {
     /// After so many polls.
     pub polls: usize,
     /// When, after the last of them.
-    pub when: When,
+    pub timing: DropTiming,
 }
 
 /// When a future is dropped after its last poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum DropTiming {
     /// At once.
-    AtOnce,
+    AfterPoll,
     /// When it was woken, and would be polled again.
-    Woken,
+    OnWake,
 }
 
 /// How a task is ended from outside of its future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum TaskTermination {
     /// By aborting it.
     Abort,
     /// By a panic beside the future, which unwinds through it.
@@ -63,27 +63,30 @@ pub enum Way {
 }
 
 /// Drops the future at each of its points; `after` is run after each drop.
-pub async fn cancel_points<T, F: Future<Output = T>>(
+pub async fn sweep_future<T, F: Future<Output = T>>(
     make: impl FnMut() -> F,
-    after: impl AsyncFnMut(Point),
-) -> Swept<T> {
-    cancel_points_up_to(MOST_POINTS, make, after).await
+    after: impl AsyncFnMut(CancelPoint),
+) -> SweepResult<T> {
+    sweep_future_up_to(MAX_POINTS, make, after).await
 }
 
 /// The same, for futures with very many points: stops after `most`.
-pub async fn cancel_points_up_to<T, F: Future<Output = T>>(
+pub async fn sweep_future_up_to<T, F: Future<Output = T>>(
     most: usize,
     mut make: impl FnMut() -> F,
-    mut after: impl AsyncFnMut(Point),
-) -> Swept<T> {
+    mut after: impl AsyncFnMut(CancelPoint),
+) -> SweepResult<T> {
     for polls in 0..most {
-        for when in [When::AtOnce, When::Woken] {
-            if polls == 0 && when == When::Woken {
+        for when in [DropTiming::AfterPoll, DropTiming::OnWake] {
+            if polls == 0 && when == DropTiming::OnWake {
                 continue;
             }
-            let point = Point { polls, when };
+            let point = CancelPoint {
+                polls,
+                timing: when,
+            };
             if let Some(output) = drop_at(point, make()).await {
-                return Swept {
+                return SweepResult {
                     points: polls,
                     output: Some(output),
                 };
@@ -91,40 +94,40 @@ pub async fn cancel_points_up_to<T, F: Future<Output = T>>(
             after(point).await;
         }
     }
-    Swept {
+    SweepResult {
         points: most,
         output: None,
     }
 }
 
 /// Ends a task that runs the future at each of its points, in this way; `after` follows each.
-pub async fn task_points<T, F>(
-    way: Way,
+pub async fn sweep_task<T, F>(
+    way: TaskTermination,
     mut make: impl FnMut() -> F,
     mut after: impl AsyncFnMut(usize),
-) -> Swept<T>
+) -> SweepResult<T>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    for polls in 0..MOST_POINTS {
+    for polls in 0..MAX_POINTS {
         if let Some(output) = end_task_at(way, polls, make()).await {
-            return Swept {
+            return SweepResult {
                 points: polls,
                 output: Some(output),
             };
         }
         after(polls).await;
     }
-    Swept {
-        points: MOST_POINTS,
+    SweepResult {
+        points: MAX_POINTS,
         output: None,
     }
 }
 
 /// Ends a task that runs the future after so many polls, in this way; gives its output if it
 /// completed before.
-pub async fn end_task_at<T, F>(way: Way, polls: usize, future: F) -> Option<T>
+pub async fn end_task_at<T, F>(way: TaskTermination, polls: usize, future: F) -> Option<T>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
@@ -143,9 +146,9 @@ where
             }
             if polled == polls {
                 match way {
-                    Way::Abort => bell.notify_one(),
+                    TaskTermination::Abort => bell.notify_one(),
                     // Without the words of a panic, which would look like a failed test.
-                    Way::Panic => std::panic::resume_unwind(Box::new("swept")),
+                    TaskTermination::Panic => std::panic::resume_unwind(Box::new("swept")),
                 }
             }
             Poll::Pending
@@ -154,22 +157,22 @@ where
     });
     let abort = task.abort_handle();
     let mut task = pin!(task);
-    let mut patience = pin!(pause(PATIENCE));
+    let mut deadlines = pin!(real_time_sleep(WAKE_TIMEOUT));
     tokio::select! {
         biased;
         ended = &mut task => return ended.ok(),
         () = reached.notified() => {},
-        () = &mut patience => {},
+        () = &mut deadlines => {},
     }
     abort.abort();
     task.await.ok()
 }
 
 /// Polls the future up to this point and drops it; gives its output if it completed before.
-pub async fn drop_at<T>(point: Point, future: impl Future<Output = T>) -> Option<T> {
+pub async fn drop_at<T>(point: CancelPoint, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     // A future that is never woken again is dropped in the end.
-    let mut patience = pin!(pause(PATIENCE));
+    let mut deadlines = pin!(real_time_sleep(WAKE_TIMEOUT));
     let mut polled = 0;
     poll_fn(|context| {
         if polled == point.polls {
@@ -179,13 +182,13 @@ pub async fn drop_at<T>(point: Point, future: impl Future<Output = T>) -> Option
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(Some(output));
         }
-        if polled == point.polls && point.when == When::AtOnce {
+        if polled == point.polls && point.timing == DropTiming::AfterPoll {
             return Poll::Ready(None);
         }
-        patience.as_mut().poll(context).map(|()| None)
+        deadlines.as_mut().poll(context).map(|()| None)
     })
     .await
 }
 
-const MOST_POINTS: usize = 10_000;
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_POINTS: usize = 10_000;
+const WAKE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -18,10 +18,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use warmline::core::era::Era;
-use warmline::core::exchange::{Ending, Request};
-use warmline::core::protocol::params::Params;
-use warmline::upstream::{Declared, Server, Session, Upstream};
+use warmline_core::era::Era;
+use warmline_core::exchange::{AttemptResult, Request};
+use warmline_core::message::params::Params;
+use warmline_upstream::{ClientProfile, ServerTarget, Session, Upstream};
 
 use self::plain_server::PlainServer;
 
@@ -35,11 +35,11 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    let mut described = Server::http("plain", server.url().parse().unwrap());
+    let mut described = ServerTarget::http("plain", server.url().parse().unwrap());
     described.era = Some(Era::Legacy);
     let upstream = Upstream::new();
     let session = runtime
-        .block_on(upstream.open(&described, &Declared::default()))
+        .block_on(upstream.open(&described, &ClientProfile::default()))
         .unwrap();
     let mut wire = TcpStream::connect(
         server
@@ -58,7 +58,7 @@ fn main() {
         let per_call = median(CALLS / 10, || {
             runtime.block_on(async {
                 let once = upstream
-                    .open(&described, &Declared::default())
+                    .open(&described, &ClientProfile::default())
                     .await
                     .unwrap();
                 call(&once).await;
@@ -81,7 +81,7 @@ fn main() {
 async fn call(session: &Session) {
     let request = Request::new("tools/call", Params::parse(PARAMS).unwrap());
     let ending = session.send(request, &()).await;
-    assert!(matches!(ending, Ending::Answered(_)), "{ending:?}");
+    assert!(matches!(ending, AttemptResult::Answered(_)), "{ending:?}");
 }
 
 /// The least a client could do: the same bytes on a plain blocking socket.

@@ -9,10 +9,10 @@
     reason = "a benchmark asks the real clock, prints, and ends when its setting fails"
 )]
 
-#[path = "../tests/cost/counting.rs"]
-mod counting;
-#[path = "../tests/cost/held.rs"]
-mod held;
+#[path = "../tests/cost/counting_allocator.rs"]
+mod counting_allocator;
+#[path = "../tests/cost/held_session.rs"]
+mod held_session;
 #[path = "../tests/cost/plain_server.rs"]
 mod plain_server;
 
@@ -21,7 +21,7 @@ const SESSIONS: usize = 100_000;
 fn main() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
-    let cost = runtime.block_on(held::held(SESSIONS));
+    let cost = runtime.block_on(held_session::held(SESSIONS));
     println!(
         "{SESSIONS} sessions, each held by a run of its own: {} bytes a session, {} bytes a run, \
          {} tasks, {} connections",

@@ -14,7 +14,7 @@
     reason = "a benchmark asks the real clock, prints, and ends when its setting fails"
 )]
 
-#[path = "../../warmline-testkit/tests/servers/counter_rmcp.rs"]
+#[path = "../../warmline-testkit/tests/stage/counter_rmcp.rs"]
 mod counter_rmcp;
 
 use std::io::{BufRead, BufReader};
@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
-use warmline::core::era::Era;
-use warmline::core::policy::SessionPer;
-use warmline::events::{Event, Heard, Subscription};
 use warmline::{Run, Server, ServerHandle, Warmline};
+use warmline_core::era::Era;
+use warmline_core::policy::SessionScope;
+use warmline_engine::events::{Event, EventItem, EventSubscription};
 
 use self::counter_rmcp::RmcpCounter;
 
@@ -41,7 +41,7 @@ const PER_CALL: usize = 100;
 const STARTS: usize = 15;
 
 fn main() {
-    warmline::warden::run_if_asked();
+    warmline_upstream::child::warden::run_if_asked();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async {
@@ -130,7 +130,7 @@ impl Case {
 
     async fn beside_held(&self) {
         let held = Holding::of(self).await;
-        let per_call = engine(self.server.clone().session_per(SessionPer::Call));
+        let per_call = engine(self.server.clone().session_per(SessionScope::Call));
         let own = per_call.server("real").unwrap();
         self.call(&own).await;
         let [mut of_held, mut of_sessions, mut of_clients] = [const { Vec::new() }; 3];
@@ -168,7 +168,7 @@ impl Case {
     /// opens a session, calls, and closes. It knows the era, as those clients do.
     async fn client_per_call(&self) {
         let warm = engine(self.server.clone().era(Era::Legacy));
-        let run = warm.begin();
+        let run = warm.begin_run();
         self.call(&run.server("real").unwrap()).await;
         run.end().await;
         warm.close().await;
@@ -186,7 +186,7 @@ impl Case {
             if spares > 0 {
                 spare(&mut events).await;
             }
-            let run = warm.begin();
+            let run = warm.begin_run();
             let began = Instant::now();
             self.call(&run.server("real").unwrap()).await;
             times.push(began.elapsed());
@@ -212,7 +212,7 @@ struct Holding {
 impl Holding {
     async fn of(case: &Case) -> Self {
         let warm = engine(case.server.clone());
-        let run = warm.begin();
+        let run = warm.begin_run();
         let server = run.server("real").unwrap();
         case.call(&server).await;
         Self { warm, run, server }
@@ -235,9 +235,9 @@ fn engine(server: Server) -> Warmline {
 }
 
 /// Waits until one more spare lies ready.
-async fn spare(events: &mut Subscription) {
+async fn spare(events: &mut EventSubscription) {
     loop {
-        if let Some(Heard::Event(Event::SpareOpened { .. })) = events.next().await {
+        if let Some(EventItem::Event(Event::SpareOpened { .. })) = events.next().await {
             return;
         }
     }

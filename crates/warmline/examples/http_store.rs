@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warmline::seal::Vault;
-use warmline::store::{RecordName, Saved, SessionStore, Stepping, StoreError, Stored};
 use warmline::{Server, Warmline};
+use warmline_store::keyring::Keyring;
+use warmline_store::{BoxFuture, RecordName, SaveOutcome, SessionStore, StoreError, StoredRecord};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -50,11 +50,11 @@ impl HttpStore {
             .map_err(|error| StoreError::Unavailable(format!("{method}: {error}")))
     }
 
-    async fn read(&self, name: RecordName) -> Result<Option<Stored>, StoreError> {
+    async fn read(&self, name: RecordName) -> Result<Option<StoredRecord>, StoreError> {
         let answer = self.ask("GET", name, String::new(), Vec::new()).await?;
         match answer.status {
             404 => Ok(None),
-            200 => Ok(Some(Stored {
+            200 => Ok(Some(StoredRecord {
                 edition: answer.edition,
                 sealed: answer.body,
             })),
@@ -64,7 +64,7 @@ impl HttpStore {
 }
 
 impl SessionStore for HttpStore {
-    fn load(&self, name: RecordName) -> Stepping<'_, Result<Option<Stored>, StoreError>> {
+    fn load(&self, name: RecordName) -> BoxFuture<'_, Result<Option<StoredRecord>, StoreError>> {
         Box::pin(self.read(name))
     }
 
@@ -72,8 +72,8 @@ impl SessionStore for HttpStore {
         &self,
         name: RecordName,
         expected: Option<u64>,
-        stored: Stored,
-    ) -> Stepping<'_, Result<Saved, StoreError>> {
+        stored: StoredRecord,
+    ) -> BoxFuture<'_, Result<SaveOutcome, StoreError>> {
         Box::pin(async move {
             let over = match expected {
                 Some(edition) => format!("If-Match: \"{edition}\"\r\n"),
@@ -85,14 +85,14 @@ impl SessionStore for HttpStore {
                 .await?
                 .status
             {
-                200..=299 => Ok(Saved::Done),
-                412 => Ok(Saved::Lost(self.read(name).await?)),
+                200..=299 => Ok(SaveOutcome::Saved),
+                412 => Ok(SaveOutcome::Conflict(self.read(name).await?)),
                 status => Err(StoreError::Unavailable(format!("PUT answered {status}"))),
             }
         })
     }
 
-    fn clear(&self, name: RecordName, edition: u64) -> Stepping<'_, Result<bool, StoreError>> {
+    fn clear(&self, name: RecordName, edition: u64) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(async move {
             let condition = format!("If-Match: \"{edition}\"\r\n");
             match self
@@ -107,7 +107,7 @@ impl SessionStore for HttpStore {
         })
     }
 
-    fn scan(&self) -> Stepping<'_, Result<Vec<(RecordName, u64)>, StoreError>> {
+    fn scan(&self) -> BoxFuture<'_, Result<Vec<(RecordName, u64)>, StoreError>> {
         // This service cannot list. Sessions that nobody comes back for are left to their servers.
         Box::pin(async { Ok(Vec::new()) })
     }
@@ -128,7 +128,7 @@ async fn main() -> Result<(), Failure> {
         };
         Ok(Warmline::builder()
             .server(Server::http("counter", format!("http://{address}/mcp")))
-            .vault(Vault::of_text(&"5e".repeat(32))?) // from your secrets, for instance `openssl rand -hex 32`
+            .vault(Keyring::from_text(&"5e".repeat(32))?) // from your secrets, for instance `openssl rand -hex 32`
             .store(store)
             .build()?)
     };
@@ -165,7 +165,7 @@ async fn main() -> Result<(), Failure> {
 
 /// Calls the tool that counts, in a run of that name.
 async fn count(warm: &Warmline, run: &str) -> Result<u64, Failure> {
-    let run = warm.named(run)?;
+    let run = warm.named_run(run)?;
     let result = run
         .server("counter")?
         .call("count", json!({}))
@@ -282,11 +282,11 @@ fn answer(world: &World, mut stream: &TcpStream) -> Result<(), Failure> {
     Ok(())
 }
 
-type Said = (u16, String, Vec<u8>);
+type HttpReply = (u16, String, Vec<u8>);
 
 impl World {
     /// The service for small pieces of state.
-    fn keep(&self, method: &str, path: &str, request: &Message) -> Said {
+    fn keep(&self, method: &str, path: &str, request: &Message) -> HttpReply {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let now = states.get(path).map(|(tag, _)| tag.clone());
         let plain = |status| (status, String::new(), Vec::new());
@@ -313,7 +313,7 @@ impl World {
     }
 
     /// A server of the legacy era that counts the calls of each session.
-    fn count(&self, method: &str, request: &Message) -> Said {
+    fn count(&self, method: &str, request: &Message) -> HttpReply {
         let session = request.header("mcp-session-id");
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if method == "DELETE" {

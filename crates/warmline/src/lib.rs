@@ -1,7 +1,7 @@
 //! Warmline keeps sessions to MCP servers warm, isolated and healed.
 //!
-//! The paved path: [`Warmline`] holds the sessions, a [`Run`] is one agent's work, a
-//! [`ServerHandle::call`] is one tool call. Everything else is here for those who leave the path.
+//! [`Warmline`] holds the sessions, a [`Run`] is the work of one agent, and a [`ServerHandle::call`]
+//! is one tool call.
 //!
 //! ```no_run
 //! # async fn example() -> warmline::Result<()> {
@@ -24,69 +24,216 @@
 //! # }
 //! ```
 //!
-//! A program that starts stdio servers calls [`warden::run_if_asked`] first in its `main`, so that
-//! its children end with it, whatever ends it.
+//! A program with stdio servers calls [`warden::run_if_asked`] first in its `main`: then no child
+//! outlives it, however it ends.
 //!
-//! What a call's future was dropped or failed with is never a guess: [`Error::delivery`] says
-//! whether it may have been executed.
+//! When a call fails or its future is dropped, [`Error::delivery`] says whether it may have been
+//! executed.
 
-mod attend;
-mod call;
-mod client;
-#[doc(hidden)]
-pub mod clock;
+pub mod call;
+#[cfg(feature = "config")]
 pub mod config;
-mod connect;
 pub mod credentials;
-mod engine;
-mod entry;
-mod error;
+pub mod dial;
+pub mod error;
 pub mod events;
-mod flight;
-mod handle;
 pub mod identity;
-mod keep;
-mod lease;
 pub mod metrics;
-mod net;
-mod pool;
-#[doc(hidden)]
-pub mod private;
-pub mod resolve;
-mod route;
-mod run;
-pub mod seal;
-mod server;
-mod servers;
-pub mod settings;
+pub mod policy;
 pub mod store;
-mod sync;
-pub mod tools;
-pub mod trust;
-pub mod upstream;
 
-pub use crate::core::code::Code;
-pub use crate::core::delivery::Delivery;
-pub use crate::core::era::Era;
-pub use crate::core::exchange::{Answer, News, Question};
-pub use crate::core::policy::{Calls, OnStateLoss, SessionPer, Sessions, ToolPolicy};
-pub use attend::Attending;
-pub use client::{Builder, IdentityHandle, Warmline};
-pub use credentials::{CredentialProvider, CredentialSource, Secret};
-pub use error::{Error, Result};
-pub use handle::{
-    Call, CallEvent, CallEvents, HeldSession, ListsOf, Outcome, Responder, ServerHandle,
-    ToolOutput, ToolResult,
+/// Ends child processes with this program, however it ends.
+///
+/// ```no_run
+/// warmline::warden::run_if_asked(); // the first line of `main`
+/// ```
+pub mod warden {
+    #[doc(inline)]
+    pub use warmline_upstream::child::warden::{run_if_asked, use_binary};
+}
+
+/// ```
+/// use warmline::{Caller, Server, Warmline, WarmlineBuilder};
+///
+/// let builder: WarmlineBuilder = Warmline::builder();
+/// let warm = builder.server(Server::http("github", "https://example.com/mcp")).build()?;
+/// let alice: Caller = warm.identity("alice");
+/// let github = alice.server("github")?;
+/// # Ok::<_, warmline::Error>(())
+/// ```
+#[doc(inline)]
+pub use warmline_engine::{Caller, Warmline, WarmlineBuilder};
+
+/// ```
+/// # async fn example(warm: &warmline::Warmline) -> warmline::Result<()> {
+/// use warmline::{InCurrentRun as _, Run, ServerHandle};
+///
+/// let run: Run = warm.begin_run();
+/// let browser: ServerHandle = run.server("browser")?;
+/// let page = tokio::spawn(async move { browser.call("snapshot", ()).await?.ok() }.in_run(&run));
+/// run.end().await;
+/// # Ok(()) }
+/// ```
+#[doc(inline)]
+pub use warmline_engine::{InCurrentRun, Run, ServerHandle};
+
+/// ```
+/// # use warmline::{CallBuilder, ServerHandle};
+/// # async fn example(server: &ServerHandle) -> warmline::Result<()> {
+/// use warmline::{Tool, ToolList, ToolOutput, ToolResult};
+///
+/// let tools: std::sync::Arc<ToolList> = server.tools().await?;
+/// let search: &Tool = &tools.tools()[0];
+/// let call: CallBuilder<ToolResult> = server.call(search.name(), serde_json::json!({ "q": "rust" }));
+/// let output: ToolOutput = call.await?.ok()?;
+/// println!("{}", output.text());
+/// # Ok(()) }
+/// ```
+#[doc(inline)]
+pub use warmline_engine::{
+    CallBuilder, ToolOutput, ToolResult,
+    tools::{Tool, ToolList},
 };
-pub use identity::IdentityExtractor;
-pub use lease::Leased;
-pub use net::{ByteStream, Destination, Dial, Dialed, Dialing};
-pub use resolve::ServerResolver;
-pub use run::{InCurrentRun, Run};
-pub use seal::Vault;
-pub use server::Server;
-pub use servers::{Declarations, Difference};
-pub use store::SessionStore;
-pub use upstream::warden;
-pub use upstream::{Declared, List, Listener};
-pub use warmline_core as core;
+
+/// ```
+/// # async fn example(server: &warmline::ServerHandle) -> warmline::Result<()> {
+/// use warmline::{CallEvent, CallStream, ServerRequestReply, ToolResult};
+///
+/// let mut events: CallStream<ToolResult> = server.call("report", ()).events();
+/// while let Some(event) = events.next().await {
+///     match event {
+///         CallEvent::Notification(told) => println!("{told:?}"),
+///         CallEvent::ServerRequest(_, responder) => responder.reply(ServerRequestReply::Declined),
+///         CallEvent::Done(result) => println!("{}", result?.text()),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[doc(inline)]
+pub use warmline_engine::{CallEvent, CallStream};
+
+/// ```
+/// use std::future::{Future, ready};
+/// use std::pin::Pin;
+/// use warmline::{Listener, Notification, ServerRequest, ServerRequestReply, Subscription};
+///
+/// struct Roots;
+///
+/// impl Listener for Roots {
+///     fn on_notification(&self, notification: Notification) {
+///         println!("{notification:?}");
+///     }
+///
+///     fn on_request(
+///         &self,
+///         request: ServerRequest,
+///     ) -> Pin<Box<dyn Future<Output = ServerRequestReply> + Send + '_>> {
+///         Box::pin(ready(match &*request.method {
+///             "roots/list" => ServerRequestReply::Result(r#"{"roots":[]}"#.into()),
+///             _ => ServerRequestReply::Declined,
+///         }))
+///     }
+/// }
+///
+/// # fn example(server: &warmline::ServerHandle) -> warmline::Result<()> {
+/// let subscription: Subscription = server.subscribe(Roots)?; // dropping it unsubscribes
+/// # Ok(()) }
+/// ```
+#[doc(inline)]
+pub use warmline_engine::{Listener, Subscription};
+
+/// ```
+/// # async fn example(server: &warmline::ServerHandle) -> warmline::Result<()> {
+/// # use warmline::{Notification, ServerRequest, ServerRequestReply};
+/// let report = server
+///     .call("report", ())
+///     .on_notification(|told: Notification| println!("{told:?}"))
+///     .on_request(async |asked: ServerRequest| ServerRequestReply::Declined);
+/// report.await?.ok()?;
+/// # Ok(()) }
+/// ```
+#[doc(inline)]
+pub use warmline_core::exchange::{Notification, ServerRequest, ServerRequestReply};
+
+/// ```
+/// # async fn example(server: &warmline::ServerHandle) -> warmline::Result<()> {
+/// let session: warmline::ExclusiveSession = server.lease().await?;
+/// session.call("begin", ()).await?.ok()?;
+/// session.call("commit", ()).await?.ok()?;
+/// # Ok(()) }
+/// ```
+#[doc(inline)]
+pub use warmline_engine::ExclusiveSession;
+
+/// ```
+/// # async fn example(server: &warmline::ServerHandle) -> warmline::Result<()> {
+/// use warmline::{ListKind, ServerFacts};
+///
+/// let facts: std::sync::Arc<ServerFacts> = server.info().await?;
+/// let prompts = server.list(ListKind::Prompts).await?;
+/// println!("{} prompts, {}", prompts.len(), facts.instructions.as_deref().unwrap_or_default());
+/// # Ok(()) }
+/// ```
+#[doc(inline)]
+pub use warmline_upstream::{ListKind, ServerFacts};
+
+/// ```
+/// # async fn example(server: &warmline::ServerHandle) {
+/// use warmline::{Code, Delivery, Error};
+///
+/// let paid: Result<(), Error> = async { server.call("pay", ()).await?.ok().map(drop) }.await;
+/// match paid {
+///     Err(error) if error.delivery() == Delivery::Unknown => println!("check before paying again"),
+///     Err(error) if error.code() == Code::ToolFailed => println!("{error:#}"),
+///     Err(error) => println!("{}", error.report()),
+///     Ok(()) => {},
+/// }
+/// # }
+/// ```
+#[doc(inline)]
+pub use {
+    warmline_core::{delivery::Delivery, error::code::Code},
+    warmline_engine::{Error, Result},
+};
+
+/// ```
+/// use warmline::{ClientProfile, Secret, Server, Warmline};
+///
+/// let profile = ClientProfile { client_name: "my-agent".into(), ..ClientProfile::default() };
+/// let github = Server::http("github", "https://example.com/mcp").bearer(Secret::env("GITHUB_TOKEN"));
+/// let warm = Warmline::builder().client_profile(profile).server(github).build()?;
+/// # Ok::<_, warmline::Error>(())
+/// ```
+#[doc(inline)]
+pub use {
+    warmline_engine::{Server, credentials::Secret},
+    warmline_upstream::ClientProfile,
+};
+
+/// The modules [`credentials`], [`identity`], [`store`] and [`dial`] show how to implement these traits.
+///
+/// ```
+/// use warmline::{CredentialProvider, Dial, IdentityExtractor, Server, ServerResolver, SessionStore};
+///
+/// fn server(provider: impl CredentialProvider + 'static, dial: impl Dial + 'static) -> Server {
+///     Server::http("github", "https://example.com/mcp").provider(provider).dial(dial)
+/// }
+///
+/// fn warm(
+///     extractor: impl IdentityExtractor + 'static,
+///     resolver: impl ServerResolver + 'static,
+///     store: impl SessionStore + Clone + 'static,
+/// ) -> warmline::Result<warmline::Warmline> {
+///     let found = Server::resolved("search", resolver);
+///     warmline::Warmline::builder().identity_extractor(extractor).store(store).server(found).build()
+/// }
+/// ```
+#[doc(inline)]
+pub use {
+    warmline_engine::{
+        credentials::CredentialProvider, identity::IdentityExtractor,
+        server_resolver::ServerResolver,
+    },
+    warmline_platform::net::Dial,
+    warmline_store::SessionStore,
+};

@@ -1,235 +1,193 @@
-//! What a tool's schema says of its arguments, as far as a command line needs it.
-//!
-//! Not a validator: the server has one. This only finds out which type a typed text should take,
-//! which names exist and which are needed.
+//! A tool's input schema, as far as a command line needs it: types, names, choices and defaults. It is no
+//! validator: the server has one.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use warmline::config::nearest;
+use warmline_config::closest_match;
 
-/// A schema, and the document its references point into.
-#[derive(Clone, Debug)]
-pub(crate) struct Schema {
-    root: Value,
-    here: Value,
+/// A schema, and the document that its references point into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schema<'s> {
+    root: &'s Value,
+    pub(crate) node: &'s Value,
 }
 
-impl Schema {
-    /// The schema of a tool's arguments.
-    pub(crate) fn of(input_schema: Value) -> Self {
-        Self {
-            here: input_schema.clone(),
-            root: input_schema,
-        }
+impl<'s> Schema<'s> {
+    pub(crate) const UNCONSTRAINED: Schema<'static> = Schema::new(&Value::Null);
+
+    pub(crate) const fn new(root: &'s Value) -> Self {
+        Self { root, node: root }
     }
 
-    /// A schema that allows everything and says nothing.
-    pub(crate) fn nothing() -> Self {
-        Self::of(Value::Null)
+    fn at_node(self, node: Option<&'s Value>) -> Self {
+        let node = node.unwrap_or(&Value::Null);
+        Self { node, ..self }
     }
 
-    pub(crate) fn property(&self, name: &str) -> Self {
-        let own = self
-            .here
-            .pointer("/properties")
-            .and_then(|all| all.get(name));
-        let rest = self.here.get("additionalProperties");
-        self.with(own.or(rest).unwrap_or(&Value::Null))
+    pub(crate) fn property(self, name: &str) -> Self {
+        let properties = self.node.get("properties");
+        let own = properties.and_then(|all| all.get(name));
+        self.at_node(own.or_else(|| self.node.get("additionalProperties")))
     }
 
-    pub(super) fn items(&self) -> Self {
-        let items = self
-            .variants()
-            .into_iter()
-            .find_map(|variant| variant.get("items").cloned());
-        self.with(&items.unwrap_or(Value::Null))
+    pub(crate) fn items(self) -> Self {
+        self.at_node(self.member_value("items"))
     }
 
-    /// Names of the arguments, in the order of the alphabet.
-    pub(crate) fn names(&self) -> Vec<&str> {
-        let properties = self.here.get("properties").and_then(Value::as_object);
+    /// Names of the arguments, in alphabetical order.
+    pub(crate) fn names(self) -> Vec<&'s str> {
+        let properties = self.node.get("properties").and_then(Value::as_object);
+        let properties = properties.into_iter();
         properties
-            .into_iter()
             .flat_map(|all| all.keys().map(String::as_str))
             .collect()
     }
 
-    /// Names that must be given. What has a default is listed among them by libraries that mean what
-    /// a tool reads, where its defaults are filled in already; a caller may leave it out.
-    pub(crate) fn required(&self) -> Vec<&str> {
-        let required = self.here.get("required").and_then(Value::as_array);
+    /// Names that must be given. Some libraries list arguments with a default as required; a caller may
+    /// omit those.
+    pub(crate) fn required(self) -> Vec<&'s str> {
+        let required = self.node.get("required").and_then(Value::as_array);
+        let required = required.into_iter().flatten().filter_map(Value::as_str);
         required
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .filter(|name| self.property(name).said("default").is_none())
+            .filter(|name| self.property(name).member_value("default").is_none())
             .collect()
     }
 
-    /// Whether other names than those listed are refused.
-    pub(super) fn is_closed(&self) -> bool {
-        self.here.get("additionalProperties") == Some(&Value::Bool(false))
+    pub(super) fn is_closed(self) -> bool {
+        self.node.get("additionalProperties") == Some(&Value::Bool(false))
     }
 
-    pub(super) fn is_list(&self) -> bool {
+    pub(super) fn is_list(self) -> bool {
         let types = self.types();
-        types.iter().any(|kind| kind == "array") && !types.iter().any(|kind| kind == "string")
+        types.contains(&"array") && !types.contains(&"string")
     }
 
-    pub(super) fn says_nothing(&self) -> bool {
+    pub(super) fn is_unconstrained(self) -> bool {
         self.types().is_empty() && self.choices().is_empty()
     }
 
-    /// What could stand for a value, in an example.
-    pub(crate) fn placeholder(&self, name: &str) -> String {
+    pub(crate) fn placeholder(self, name: &str) -> String {
         let property = self.property(name);
-        match property.choices().first() {
-            Some(choice) => plain(choice),
-            None => property
-                .types()
-                .first()
-                .map_or("…", |kind| placeholder(kind))
-                .to_owned(),
+        match (property.choices().first(), property.types().first()) {
+            (Some(choice), _) => choice_text(choice),
+            (None, Some(kind)) => type_words(kind).placeholder.to_owned(),
+            (None, None) => "…".to_owned(),
         }
     }
 
-    /// The choice that was probably meant.
-    pub(super) fn nearest_choice(&self, text: &str) -> Option<String> {
-        let choices: Vec<String> = self.choices().iter().map(plain).collect();
-        nearest(text, choices.iter().map(String::as_str)).map(str::to_owned)
+    pub(super) fn nearest_choice(self, text: &str) -> Option<String> {
+        let choices = self.choice_texts();
+        closest_match(text, choices.iter().map(String::as_str)).map(str::to_owned)
     }
 
-    /// The values it is limited to, as they are typed; none if it is not.
-    pub(crate) fn typed_choices(&self) -> Vec<String> {
-        self.choices().iter().map(plain).collect()
+    pub(crate) fn choice_texts(self) -> Vec<String> {
+        self.choices().into_iter().map(choice_text).collect()
     }
 
-    /// What kind of value is wanted, for people; none if it says nothing.
-    pub(crate) fn wanted(&self) -> Option<String> {
-        let kinds: Vec<String> = self
-            .types()
-            .iter()
-            .map(|kind| article(kind).to_owned())
-            .collect();
+    pub(crate) fn expected_kind(self) -> Option<String> {
+        let types = self.types();
+        let kinds: Vec<&str> = types.iter().map(|one| type_words(one).expected).collect();
         (!kinds.is_empty()).then(|| kinds.join(" or "))
     }
 
-    /// What kind of value it is, in a word or two.
-    pub(crate) fn kind(&self) -> String {
-        self.kind_down_to(LISTS)
+    pub(crate) fn kind(self) -> String {
+        self.kind_to_depth(MAX_LIST_DEPTH)
     }
 
-    fn kind_down_to(&self, depth: usize) -> String {
-        let choices = self.typed_choices();
+    fn kind_to_depth(self, depth: usize) -> String {
+        let choices = self.choice_texts();
         if !choices.is_empty() {
             return choices.join(" | ");
         }
-        let kinds: Vec<String> = self
-            .types()
-            .iter()
-            .map(|kind| match kind.as_str() {
-                "array" if depth > 0 => match self.items().kind_down_to(depth - 1).as_str() {
-                    "anything" => "list".to_owned(),
-                    items => format!("list of {items}"),
-                },
-                kind => noun(kind).to_owned(),
-            })
-            .collect();
+        let kind = |kind: &&str| match *kind {
+            "array" if depth > 0 => match self.items().kind_to_depth(depth - 1).as_str() {
+                "anything" => "list".to_owned(),
+                items => format!("list of {items}"),
+            },
+            kind => type_words(kind).noun.to_owned(),
+        };
+        let kinds: Vec<String> = self.types().iter().map(kind).collect();
         match kinds.is_empty() {
             true => "anything".to_owned(),
             false => kinds.join(" or "),
         }
     }
 
-    /// What a member of it says, here or where a reference leads.
-    pub(crate) fn said(&self, member: &str) -> Option<Value> {
-        let own = self.here.get(member).cloned();
-        own.or_else(|| {
-            let variants = self.variants();
-            variants.iter().find_map(|one| one.get(member).cloned())
-        })
+    /// A member of it, or of what it references.
+    pub(crate) fn member_value(self, member: &str) -> Option<&'s Value> {
+        let own = self.node.get(member);
+        own.or_else(|| self.variants().into_iter().find_map(|one| one.get(member)))
     }
 
-    /// The JSON that a typed text stands for. Where a text is allowed, it stays one.
-    pub(crate) fn typed(&self, text: &str) -> Result<Box<RawValue>, String> {
+    /// The JSON of a typed text. Where text is allowed, it stays text.
+    pub(crate) fn parse_text(self, text: &str) -> Result<Box<RawValue>, String> {
         let choices = self.choices();
         if !choices.is_empty() {
-            return match choices.iter().find(|choice| plain(choice) == text) {
+            return match choices.iter().find(|choice| choice_text(choice) == text) {
                 Some(choice) => to_raw(choice),
-                None => Err(format!("it is one of {}", quoted(&self.typed_choices()))),
+                None => Err(format!(
+                    "it is one of `{}`",
+                    self.choice_texts().join("`, `")
+                )),
             };
         }
         let types = self.types();
-        if types.is_empty() || types.iter().any(|kind| kind == "string") {
+        if types.is_empty() || types.contains(&"string") {
             return to_raw(&Value::from(text));
         }
-        let typed = types.iter().find_map(|kind| of_type(text, kind));
-        typed.ok_or_else(|| format!("it must be {}", self.wanted().unwrap_or_default()))
+        let typed = types.iter().find_map(|kind| parse_as_type(text, kind));
+        typed.ok_or_else(|| format!("it must be {}", self.expected_kind().unwrap_or_default()))
     }
 
-    fn with(&self, here: &Value) -> Self {
-        Self {
-            root: self.root.clone(),
-            here: here.clone(),
-        }
-    }
-
-    /// The types it allows; none if it says nothing of types.
-    fn types(&self) -> Vec<String> {
+    fn types(self) -> Vec<&'s str> {
         let mut out = Vec::new();
         for variant in self.variants() {
             match variant.get("type") {
-                Some(Value::Array(many)) => {
-                    out.extend(many.iter().filter_map(Value::as_str).map(str::to_owned));
-                },
-                one => out.extend(one.and_then(Value::as_str).map(str::to_owned)),
+                Some(Value::Array(many)) => out.extend(many.iter().filter_map(Value::as_str)),
+                one => out.extend(one.and_then(Value::as_str)),
             }
         }
         out.dedup();
         out
     }
 
-    /// The values it is limited to; none if it is not, or if a variant allows more.
-    fn choices(&self) -> Vec<Value> {
+    /// The allowed values; empty if a variant allows more.
+    fn choices(self) -> Vec<&'s Value> {
         let mut out = Vec::new();
         for variant in self.variants() {
             match (
                 variant.get("enum").and_then(Value::as_array),
                 variant.get("const"),
             ) {
-                (Some(choices), _) => out.extend(choices.iter().cloned()),
-                (None, Some(only)) => out.push(only.clone()),
+                (Some(choices), _) => out.extend(choices),
+                (None, Some(only)) => out.push(only),
                 (None, None) if variant.get("type") == Some(&Value::from("null")) => {
-                    out.push(Value::Null);
+                    out.push(&Value::Null);
                 },
                 (None, None) => return Vec::new(),
             }
         }
-        // A null alone is a type, not a choice.
-        if out.iter().all(Value::is_null) {
-            Vec::new()
-        } else {
-            out
+        // Null alone is a type, not a choice.
+        match out.iter().all(|choice| choice.is_null()) {
+            true => Vec::new(),
+            false => out,
         }
     }
 
-    /// The schemas one of which must fit: the branches of a union, references followed.
-    fn variants(&self) -> Vec<Value> {
+    fn variants(self) -> Vec<&'s Value> {
         let mut out = Vec::new();
-        self.collect(&self.here, &mut out, DEPTH);
+        self.collect_variants(self.node, &mut out, MAX_REF_DEPTH);
         out
     }
 
-    fn collect(&self, schema: &Value, out: &mut Vec<Value>, depth: usize) {
+    fn collect_variants(self, schema: &'s Value, out: &mut Vec<&'s Value>, depth: usize) {
         let Some(depth) = depth.checked_sub(1) else {
             return;
         };
         if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
-            if let Some(found) = target
-                .strip_prefix('#')
-                .and_then(|at| self.root.pointer(at))
-            {
-                self.collect(found, out, depth);
+            let target = target.strip_prefix('#');
+            if let Some(found) = target.and_then(|at| self.root.pointer(at)) {
+                self.collect_variants(found, out, depth);
             }
             return;
         }
@@ -239,17 +197,18 @@ impl Schema {
         match branches {
             Some(branches) => branches
                 .iter()
-                .for_each(|branch| self.collect(branch, out, depth)),
-            None if schema.is_object() => out.push(schema.clone()),
+                .for_each(|branch| self.collect_variants(branch, out, depth)),
+            None if schema.is_object() => out.push(schema),
             None => {},
         }
     }
 }
 
-/// A text as a value of a JSON type, if it is one. Numbers keep their digits.
-fn of_type(text: &str, kind: &str) -> Option<Box<RawValue>> {
+/// Parses a text as a JSON type. Numbers keep their digits.
+fn parse_as_type(text: &str, kind: &str) -> Option<Box<RawValue>> {
     let trimmed = text.trim();
     let value: Value = serde_json::from_str(trimmed).ok()?;
+    let is_whole = |value: &Value| value.as_f64().is_some_and(|number| number.fract() == 0.0);
     let fits = match kind {
         "integer" => value.is_i64() || value.is_u64() || is_whole(&value),
         "number" => value.is_number(),
@@ -259,65 +218,48 @@ fn of_type(text: &str, kind: &str) -> Option<Box<RawValue>> {
         "object" => value.is_object(),
         _ => false,
     };
-    fits.then(|| RawValue::from_string(trimmed.to_owned()).ok())
-        .flatten()
-}
-
-fn is_whole(value: &Value) -> bool {
-    value.as_f64().is_some_and(|number| number.fract() == 0.0)
+    RawValue::from_string(trimmed.to_owned())
+        .ok()
+        .filter(|_| fits)
 }
 
 fn to_raw(value: &Value) -> Result<Box<RawValue>, String> {
     serde_json::value::to_raw_value(value).map_err(|error| error.to_string())
 }
 
-/// A choice as it is typed: texts without quotes.
-fn plain(choice: &Value) -> String {
+/// A choice as it is typed: text without quotes.
+fn choice_text(choice: &Value) -> String {
     choice
         .as_str()
         .map_or_else(|| choice.to_string(), str::to_owned)
 }
 
-fn quoted(words: &[String]) -> String {
-    words
-        .iter()
-        .map(|word| format!("`{word}`"))
-        .collect::<Vec<_>>()
-        .join(", ")
+/// How people read a JSON type.
+struct TypeWords<'k> {
+    expected: &'k str,
+    noun: &'k str,
+    placeholder: &'static str,
 }
 
-fn article(kind: &str) -> &str {
-    match kind {
-        "string" => "a text",
-        "integer" => "a whole number",
-        "number" => "a number",
-        "boolean" => "`true` or `false`",
-        "null" => "`null`",
-        "array" => "a list",
-        "object" => "an object in JSON",
-        other => other,
+fn type_words(kind: &str) -> TypeWords<'_> {
+    let (expected, noun, placeholder) = match kind {
+        "string" => ("a text", "text", "…"),
+        "integer" => ("a whole number", "whole number", "1"),
+        "number" => ("a number", "number", "1"),
+        "boolean" => ("`true` or `false`", "true | false", "true"),
+        "null" => ("`null`", "null", "…"),
+        "array" => ("a list", "list", "…"),
+        "object" => ("an object in JSON", "object", "…"),
+        other => (other, other, "…"),
+    };
+    TypeWords {
+        expected,
+        noun,
+        placeholder,
     }
 }
 
-fn noun(kind: &str) -> &str {
-    match kind {
-        "string" => "text",
-        "integer" => "whole number",
-        "boolean" => "true | false",
-        "array" => "list",
-        other => other,
-    }
-}
-
-fn placeholder(kind: &str) -> &'static str {
-    match kind {
-        "integer" | "number" => "1",
-        "boolean" => "true",
-        _ => "…",
-    }
-}
-
-/// So far down lists of lists are told: they too may go in circles.
-const LISTS: usize = 2;
-/// References of a schema may go in circles.
-const DEPTH: usize = 16;
+/// Lists of lists may be circular.
+const MAX_LIST_DEPTH: usize = 2;
+/// References may be circular.
+const MAX_REF_DEPTH: usize = 16;

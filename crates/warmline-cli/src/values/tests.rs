@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn schema() -> Schema {
-    Schema::of(json!({
+fn schema() -> Value {
+    json!({
         "type": "object",
         "properties": {
             "text": {"type": "string"},
@@ -24,15 +24,15 @@ fn schema() -> Schema {
         },
         "required": ["text", "n"],
         "$defs": {"Mode": {"type": "string", "enum": ["fast", "slow"]}},
-    }))
+    })
 }
 
 fn arguments(words: &[&str]) -> Result<Value, String> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    let given = GivenValues::read(&words, None).map_err(|p| p.parts().what.clone())?;
+    let given = ArgumentValues::parse(&words, None).map_err(|p| p.parts().message.clone())?;
     let bytes = given
-        .arguments(&schema())
-        .map_err(|p| p.parts().what.clone())?;
+        .to_json(Schema::new(&schema()))
+        .map_err(|p| p.parts().message.clone())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 
@@ -71,8 +71,8 @@ fn a_value_takes_the_type_that_the_schema_wants() {
 
 #[test]
 fn numbers_keep_their_digits() {
-    let given = GivenValues::read(&["x=12345678901234567890.10".to_owned()], None).unwrap();
-    let bytes = given.arguments(&schema()).unwrap();
+    let given = ArgumentValues::parse(&["x=12345678901234567890.10".to_owned()], None).unwrap();
+    let bytes = given.to_json(Schema::new(&schema())).unwrap();
     assert_eq!(bytes, r#"{"x":12345678901234567890.10}"#);
 }
 
@@ -86,7 +86,7 @@ fn a_value_that_cannot_be_meant_is_named() {
         (vec!["state=opn"],          "`state` cannot be `opn`: it is one of `open`, `closed`, `3`"),
         (vec!["extra=[1]"],          "`extra` cannot be `[1]`: it must be an object in JSON"),
         (vec!["sizes=a"],            "`sizes` cannot be `a`: it must be a whole number"),
-        (vec!["text=a", "text=b"],   "`text` is given 2 times and is no list"),
+        (vec!["text=a", "text=b"],   "`text` is given 2 times and is not a list"),
         (vec!["any:={"],             "the value of `any` is not JSON"),
         (vec!["nothing"],            "`nothing` is not a value"),
         (vec!["=x"],                 "`=x` has no name before `=`"),
@@ -97,63 +97,51 @@ fn a_value_that_cannot_be_meant_is_named() {
     }
 }
 
-type Told = (String, Option<String>);
+type Complaint = (String, Option<String>);
 
-fn check(words: &[&str], schema: &Schema) -> Result<Vec<String>, Told> {
+/// Notes, or a complaint and its hint.
+type Checked = Result<&'static [&'static str], (&'static str, &'static str)>;
+
+fn check(words: &[&str], schema: &Value) -> Result<Vec<String>, Complaint> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    let given = GivenValues::read(&words, None).unwrap();
-    let told = |p: Problem| (p.parts().what.clone(), p.parts().hint.clone());
-    given.check_names("pay", schema).map_err(told)
+    let given = ArgumentValues::parse(&words, None).unwrap();
+    let told = |p: Problem| (p.parts().message.clone(), p.parts().hint.clone());
+    given.check_names("pay", Schema::new(schema)).map_err(told)
 }
 
 #[test]
 fn names_are_checked_before_anything_is_sent() {
-    let open = Schema::of(json!({
+    let open = json!({
         "properties": {"amount": {"type": "integer"}, "to": {"type": "string"}},
         "required": ["amount"],
-    }));
-    let needs = || "`pay` needs `amount`".to_owned();
-    let noted = "`pay` has no argument `free`; it is sent all the same".to_owned();
-    assert_eq!(
-        check(&["amount=1", "to=a", "free=1"], &open),
-        Ok(vec![noted])
-    );
-    assert_eq!(
-        check(&[], &open),
-        Err((needs(), Some("add `amount=1`".into())))
-    );
-    for words in [&["amuont=1"][..], &["amount=1", "amuont=2"]] {
-        let (what, hint) = check(words, &open).unwrap_err();
-        assert_eq!(what, "`pay` has no argument `amuont`");
-        let hint = hint.unwrap();
-        assert!(hint.starts_with("did you mean `amount`?"), "{hint}");
-    }
-    let noted = "`pay` has no argument `tp`; it is sent all the same".to_owned();
-    assert_eq!(check(&["amount=1", "tp:=1"], &open), Ok(vec![noted]));
-
-    let closed = Schema::of(json!({
+    });
+    let closed = json!({
         "properties": {"amount": {"type": "integer"}}, "additionalProperties": false,
-    }));
-    let (what, hint) = check(&["amuont=1"], &closed).unwrap_err();
-    assert_eq!(
-        (what.as_str(), hint.as_deref()),
-        (
-            "`pay` has no argument `amuont`",
-            Some("did you mean `amount`?")
-        )
-    );
-    let (what, hint) = check(&["zzz=1"], &closed).unwrap_err();
-    assert_eq!(
-        (what.as_str(), hint.as_deref()),
-        ("`pay` has no argument `zzz`", Some("it takes `amount`"))
-    );
-    assert_eq!(check(&["free=1"], &Schema::nothing()), Ok(vec![]));
+    });
+    let no = "`pay` has no argument `amuont`";
+    let near = "did you mean `amount`? If not, write 'amuont:=JSON', which is sent unchanged";
+    #[rustfmt::skip]
+    let table: [(&Value, &[&str], Checked); 8] = [
+        (&open,        &["amount=1", "to=a", "free=1"], Ok(&["`pay` has no argument `free`; it is sent anyway"])),
+        (&open,        &[],                             Err(("`pay` needs `amount`", "add `amount=1`"))),
+        (&open,        &["amuont=1"],                   Err((no, near))),
+        (&open,        &["amount=1", "amuont=2"],       Err((no, near))),
+        (&open,        &["amount=1", "tp:=1"],          Ok(&["`pay` has no argument `tp`; it is sent anyway"])),
+        (&closed,      &["amuont=1"],                   Err((no, "did you mean `amount`?"))),
+        (&closed,      &["zzz=1"],                      Err(("`pay` has no argument `zzz`", "it takes `amount`"))),
+        (&Value::Null, &["free=1"],                     Ok(&[])),
+    ];
+    for (schema, words, expected) in table {
+        let expected = expected.map(|notes| notes.iter().map(|&note| note.to_owned()).collect());
+        let expected = expected.map_err(|(what, hint)| (what.to_owned(), Some(hint.to_owned())));
+        assert_eq!(check(words, schema), expected, "{words:?}");
+    }
 }
 
 /// What zod makes of `.default()` is required and has a default: the server fills it in.
 #[test]
 fn what_has_a_default_need_not_be_given() {
-    let schema = Schema::of(json!({
+    let schema = json!({
         "properties": {
             "scale": {"enum": ["css", "device"], "default": "css"},
             "size": {"$ref": "#/$defs/Size"},
@@ -161,8 +149,8 @@ fn what_has_a_default_need_not_be_given() {
         },
         "required": ["scale", "size", "url"],
         "$defs": {"Size": {"type": "integer", "default": 3}},
-    }));
-    assert_eq!(schema.required(), ["url"]);
+    });
+    assert_eq!(Schema::new(&schema).required(), ["url"]);
     assert_eq!(check(&["url=a"], &schema).unwrap(), Vec::<String>::new());
     assert!(check(&["scale=css"], &schema).is_err());
 }
@@ -170,9 +158,12 @@ fn what_has_a_default_need_not_be_given() {
 #[test]
 fn all_values_can_be_given_as_one_object() {
     let words = ["n=2".to_owned()];
-    let given = GivenValues::read(&words, Some(r#"{"text": "a", "n": 1}"#)).unwrap();
-    assert_eq!(given.arguments(&schema()).unwrap(), r#"{"text":"a","n":2}"#);
-    assert!(!given.is_exact());
+    let given = ArgumentValues::parse(&words, Some(r#"{"text": "a", "n": 1}"#)).unwrap();
+    assert_eq!(
+        given.to_json(Schema::new(&schema())).unwrap(),
+        r#"{"text":"a","n":2}"#
+    );
+    assert!(!given.is_json_only());
     for (whole, why) in [
         (
             "[1]",
@@ -180,12 +171,12 @@ fn all_values_can_be_given_as_one_object() {
         ),
         (
             "{\"a\":1,\"a\":2}",
-            "`a` stands there twice at line 1 column 13",
+            "`a` is there twice at line 1 column 13",
         ),
         ("{} x", "trailing characters at line 1 column 4"),
     ] {
-        let problem = GivenValues::read(&[], Some(whole)).unwrap_err();
-        assert_eq!(problem.parts().why.as_deref(), Some(why), "{whole}");
+        let problem = ArgumentValues::parse(&[], Some(whole)).unwrap_err();
+        assert_eq!(problem.parts().cause.as_deref(), Some(why), "{whole}");
     }
 }
 
@@ -201,12 +192,12 @@ fn a_file_of_json_is_sent_as_it_is() {
         written("a.json", "\n{\"b\": 1.0}\n"),
         written("b.json", "x"),
     );
-    let given = GivenValues::read(&[format!("any:=@{good}")], None).unwrap();
+    let given = ArgumentValues::parse(&[format!("any:=@{good}")], None).unwrap();
     assert_eq!(
-        given.arguments(&Schema::nothing()).unwrap(),
+        given.to_json(Schema::UNCONSTRAINED).unwrap(),
         r#"{"any":{"b": 1.0}}"#
     );
-    let problem = GivenValues::read(&[format!("any:=@{bad}")], None).unwrap_err();
-    assert_eq!(problem.parts().what, "the file of `any` is not JSON");
-    assert_eq!(problem.parts().place.as_deref(), Some(bad.as_str()));
+    let problem = ArgumentValues::parse(&[format!("any:=@{bad}")], None).unwrap_err();
+    assert_eq!(problem.parts().message, "the file of `any` is not JSON");
+    assert_eq!(problem.parts().location.as_deref(), Some(bad.as_str()));
 }

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use warmline_testkit::LedgerServer;
-use warmline_testkit::personality::Personality;
+use warmline_testkit::faults::personality::Personality;
 
+use crate::isolated_binary::{BINARY, CommandOutput, Warmline, against_demo};
 use crate::serve::{Serving, local_token, until};
-use crate::tells;
-use crate::warmline::{BINARY, Told, Warmline, against_demo};
+use crate::{shows, tells};
 
 /// A gateway in the background; whatever becomes of a test, it does not outlive it.
 pub(crate) struct Background {
@@ -33,7 +33,7 @@ impl Background {
         background
     }
 
-    fn run(&self, words: &[&str]) -> Told {
+    fn run(&self, words: &[&str]) -> CommandOutput {
         self.warmline.run(words)
     }
 
@@ -62,7 +62,7 @@ impl Background {
     /// What `ps` tells programs, of one kind.
     fn ps(&self, kind: &str) -> Vec<Value> {
         let told = self.run(&["ps", "--json"]);
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
         let lines = told
             .stdout
             .lines()
@@ -133,9 +133,8 @@ fn a_server_that_fails_is_said_to() {
 fn runs_are_shown_and_ended() {
     let background = Background::up();
     background.counted("trip");
-    tells!(background.run(&["ps"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(background.warmline, @r#"
+    $ warmline ps
     up [TIME] · pid [PID] · 1 server, 1 run, 1 session
 
     RUN   SESSIONS  CALLS NOW  AGE  IDLE
@@ -146,32 +145,22 @@ fn runs_are_shown_and_ended() {
 
     SERVER    STATE  BY     ERA     SESSIONS  CALLS NOW  FAILS WITH
     warmline  ok     stdio  legacy  1         0          -
-    ");
-    tells!(background.run(&["ps", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    $ warmline ps --json
     {"kind":"gateway","up":true,"pid":[PID],"version":"0.1.0","up_seconds":[TIME]}
     {"kind":"server","name":"warmline","state":"ok","transport":"stdio","eras":["legacy"],"sessions":1,"calls":0}
     {"kind":"run","name":"trip","fingerprint":[DIGEST],"sessions":1,"calls":0,"began_at":[TIME],"used_at":[TIME]}
     {"kind":"session","server":"warmline","run":"trip","session":"0.1","state":"idle","transport":"stdio","restarts":0,"opened_at":[TIME],"used_at":[TIME],"calls":0}
+    $ warmline end trip
+    2> run `trip` is ended
+    $ warmline end trip
+    2> error[run-unknown]: no run `trip` is live or kept
+    2>   hint: `warmline ps` lists the runs; to end one of a `warmline serve --admin FILE`: `warmline end trip --socket FILE`, or `DELETE /runs/trip` at its URL
+    exit: 2
+    $ warmline end 'a b'
+    2> error[usage-bad-argument]: `a b` is not a run name
+    2>   hint: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`, and is not `.` or `..`
+    exit: 2
     "#);
-    tells!(background.run(&["end", "trip"]), @r"
-    exit: 0
-    ----- stderr -----
-    run `trip` is ended
-    ");
-    tells!(background.run(&["end", "trip"]), @r"
-    exit: 2
-    ----- stderr -----
-    error[run-unknown]: no run `trip` is live or kept
-      hint: `warmline ps` shows those that there are; one of a `warmline serve` ends by the socket of its `--admin FILE` (`warmline end trip --socket FILE`), or by `DELETE /runs/trip` at its URL
-    ");
-    tells!(background.run(&["end", "a b"]), @r"
-    exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: that cannot be the name of a run
-      hint: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`, and is not `.` or `..`
-    ");
     assert!(background.ps("run").is_empty());
     assert_eq!(background.counted("trip"), r#"{"count":1}"#);
     let words = ["call", "counter", "--run", "trip", "--end-run"];
@@ -188,7 +177,7 @@ fn runs_that_were_left_before_the_gateway_came_are_shown_and_ended() {
     let (warmline, url) = (Warmline::new(), server.url());
     for run in ["met", "unmet"] {
         let told = warmline.run(&["call", &url, "counter", "--run", run]);
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
     }
     let background = Background::up_in(warmline, &[]);
     let told = background.run(&["call", &url, "counter", "--run", "met"]);
@@ -213,29 +202,20 @@ fn runs_that_were_left_before_the_gateway_came_are_shown_and_ended() {
 #[test]
 fn without_a_gateway_every_command_says_so() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&["ps"]), @r"
-    exit: 0
-    ----- stderr -----
-    no background gateway is up: `warmline up` starts one
-    what a `warmline serve` holds is shown by the socket of its `--admin FILE`: `warmline ps --socket FILE`
-    ");
-    tells!(warmline.run(&["ps", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline ps
+    2> no background gateway is up: `warmline up` starts one
+    2> to look into a `warmline serve --admin FILE`: `warmline ps --socket FILE`
+    $ warmline ps --json
     {"kind":"gateway","up":false}
-    "#);
-    tells!(warmline.run(&["down"]), @r"
-    exit: 0
-    ----- stderr -----
-    no background gateway is up
-    ");
-    tells!(warmline.run(&["end", "trip"]), @r"
+    $ warmline down
+    2> no background gateway is up
+    $ warmline end trip
+    2> error[run-unknown]: no run `trip` is live or kept
+    2>   why: no background gateway is up
+    2>   hint: `warmline ps` lists the runs; to end one of a `warmline serve --admin FILE`: `warmline end trip --socket FILE`, or `DELETE /runs/trip` at its URL
     exit: 2
-    ----- stderr -----
-    error[run-unknown]: no run `trip` is live or kept
-      why: no background gateway is up
-      hint: `warmline ps` shows those that there are; one of a `warmline serve` ends by the socket of its `--admin FILE` (`warmline end trip --socket FILE`), or by `DELETE /runs/trip` at its URL
-    ");
+    "#);
 }
 
 /// Who names the socket of a gateway means one that is there.
@@ -246,8 +226,8 @@ fn a_socket_that_nobody_listens_at_is_told_and_not_started() {
     tells!(told, @r"
     exit: 3
     ----- stderr -----
-    error[cannot-reach]: nothing listens at the socket `nowhere`
-      hint: name the one that `warmline serve --admin FILE` was given, as long as it runs
+    error[cannot-reach]: nothing listens on the socket `nowhere`
+      hint: name the socket of a running `warmline serve --admin FILE`
     ");
     for words in [&["down"][..], &["end", "trip"]] {
         let other = warmline.run(&[words, &["--socket", "nowhere"]].concat());
@@ -275,15 +255,14 @@ fn several_that_start_at_once_are_one_gateway() {
         .into_iter()
         .map(|child| {
             let told = background.warmline.told(&child.wait_with_output().unwrap());
-            assert_eq!(told.exit, 0, "{told}");
+            told.exits(0);
             serde_json::from_str::<Value>(&told.stdout).unwrap()["pid"].clone()
         })
         .collect();
     pids.dedup();
     assert_eq!(pids.len(), 1, "{pids:?}");
-    tells!(background.run(&["up", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(background.warmline, @r#"
+    $ warmline up --json
     {"kind":"up","pid":[PID],"version":"0.1.0","socket":"[HOME]/.local/state/warmline/up/socket","log":"[HOME]/.local/state/warmline/up/log"}
     "#);
 }
@@ -309,7 +288,7 @@ fn a_killed_gateway_leaves_nothing_behind() {
     let background = Background::up();
     let call = || background.run(&marked(&["call", "counter", "--run", "trip"], mark));
     let told = background.run(&marked(&["tools", "--run", "trip"], mark));
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     let before = records(&background);
     assert_eq!(call().stdout.trim(), r#"{"count":1}"#);
     assert_eq!(call().stdout.trim(), r#"{"count":2}"#);
@@ -355,21 +334,21 @@ fn going_down_lets_calls_end_unless_it_is_hurried() {
     let calling = slow(r#"{"ms":1500}"#);
     until("the call is under way", is_busy);
     let told = background.run(&["down"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     let told = background
         .warmline
         .told(&calling.wait_with_output().unwrap());
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
 
     assert_eq!(background.run(&["up", "--quiet"]).exit, 0);
     let calling = slow(r#"{"ms":60000}"#);
     until("the call is under way", is_busy);
     let told = background.run(&["down", "--now"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     let told = background
         .warmline
         .told(&calling.wait_with_output().unwrap());
-    assert_eq!(told.exit, 4, "{told}");
+    told.exits(4);
 }
 
 /// A signal is a word as good as `down`: everything ends in order, programs too.
@@ -394,6 +373,13 @@ fn a_gateway_that_hangs_is_told_and_ended() {
     let background = Background::up();
     let pid = background.pid();
     kill_process(pid, Signal::STOP).unwrap();
+    let tasks = format!("/proc/{}/task", pid.as_raw_pid());
+    until("its threads stand still", || {
+        std::fs::read_dir(&tasks).unwrap().all(|task| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        })
+    });
     let call = against_demo(&["call", "counter", "--run", "trip"], &["--era", "legacy"]);
     let commands = [vec!["ps"], vec!["up"], vec!["end", "trip"], call];
     let background = &background;
@@ -409,7 +395,7 @@ fn a_gateway_that_hangs_is_told_and_ended() {
         }
     });
     let told = background.run(&["down", "--now"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     until("it is gone", || !is_alive(pid));
     assert_eq!(background.run(&["up", "--quiet"]).exit, 0);
 }
@@ -472,25 +458,23 @@ fn a_gateway_of_another_version_is_named() {
                 .unwrap();
         }
     });
-    tells!(background.run(&["up"]), @r"
+    shows!(background.warmline, @r"
+    $ warmline up
+    2> error[open-failed]: the background gateway has version 9.9.9, this command 0.1.0
+    2>   hint: restart it: `warmline down`, then `warmline up`; the state of programs is lost
     exit: 3
-    ----- stderr -----
-    error[open-failed]: the background gateway is of version 9.9.9, and this command of 0.1.0
-      hint: start it anew: `warmline down`, then `warmline up`; what programs remember ends with it
-    ");
-    tells!(background.run(&["ps"]), @r"
+    $ warmline ps
+    2> error[open-failed]: the background gateway has version 9.9.9, this command 0.1.0
+    2>   hint: restart it: `warmline down`, then `warmline up`; the state of programs is lost
     exit: 3
-    ----- stderr -----
-    error[open-failed]: the background gateway is of version 9.9.9, and this command of 0.1.0
-      hint: start it anew: `warmline down`, then `warmline up`; what programs remember ends with it
     ");
     let words = against_demo(&["call", "counter", "--run", "trip"], &[]);
     tells!(background.run(&words), @r"
     exit: 3
     ----- stderr -----
-    error[open-failed]: the background gateway is of version 9.9.9, and this command of 0.1.0
+    error[open-failed]: the background gateway has version 9.9.9, this command 0.1.0
       delivery: unsent (not executed, safe to call again)
-      hint: start it anew: `warmline down`, then `warmline up`; what programs remember ends with it
+      hint: restart it: `warmline down`, then `warmline up`; the state of programs is lost
     ");
     answering.join().unwrap();
     std::fs::remove_file(&socket).unwrap();
@@ -502,10 +486,7 @@ fn a_configuration_that_cannot_be_used_starts_nothing() {
     let warmline = Warmline::new();
     warmline.write_user("warmline.toml", "[servers.x]\nurll = 'http://x'\n");
     let told = warmline.run(&["up"]);
-    assert!(
-        told.stderr.starts_with("error[config-unknown-key]"),
-        "{told}"
-    );
+    told.says_first("error[config-unknown-key]");
     assert_eq!(told.exit, 2);
     assert!(!warmline.state().join("up/socket").exists());
 }
@@ -544,12 +525,9 @@ fn a_served_gateway_is_looked_after_by_its_admin_socket() {
     let url = base.replace("/servers/", "/runs/trip/servers/");
     let header = format!("Authorization: Bearer {}", local_token(&warmline.state()));
     let called = warmline.run(&["call", &url, "counter", "--header", &header]);
-    assert_eq!(called.exit, 0, "{called}");
+    called.exits(0);
     let told = warmline.run(&["ps", "--json", "--socket", socket]);
-    assert!(
-        told.stdout.contains(r#""kind":"run","name":"trip""#),
-        "{told}"
-    );
+    told.prints(r#""kind":"run","name":"trip""#);
     assert_eq!(
         warmline.run(&["ps"]).stdout,
         "",
@@ -565,15 +543,15 @@ fn a_served_gateway_is_looked_after_by_its_admin_socket() {
         "--header",
         &header_of_alice,
     ]);
-    assert_eq!(called.exit, 0, "{called}");
+    called.exits(0);
     assert_eq!(server.counts().open_sessions, 2);
     for run in ["trip", "hers"] {
         let told = warmline.run(&["end", run, "--socket", socket]);
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
     }
     assert_eq!(server.counts().open_sessions, 0);
     let told = warmline.run(&["down", "--socket", socket]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     assert_eq!(serving.ended(&warmline).exit, 0);
     assert!(!Path::new(socket).exists());
 }

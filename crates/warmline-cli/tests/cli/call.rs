@@ -1,10 +1,10 @@
 //! `call`, `request` and `tools`: answers, costs, and what became of every call.
 
-use warmline_testkit::personality::Personality;
-use warmline_testkit::{CutAt, End, Fault, LedgerServer, Rule};
+use warmline_testkit::faults::personality::Personality;
+use warmline_testkit::{ConnectionEnd, CutPoint, Fault, FaultRule, LedgerServer};
 
-use crate::tells;
-use crate::warmline::{BINARY, Warmline, against_demo};
+use crate::isolated_binary::{BINARY, Warmline, against_demo};
+use crate::{shows, tells};
 
 fn server() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()
@@ -14,15 +14,13 @@ fn server() -> LedgerServer {
 #[test]
 fn the_answer_is_the_output() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&against_demo(&["call", "pay", "amount=10", "account=lamp"], &[])), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline call pay amount=10 account=lamp -- [DEMO]
     {"account":"lamp","paid":10,"total":10}
     "#);
     let server = server();
-    tells!(warmline.run(&["call", &server.url(), "note_write", "title=a", "text=b"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, "[SERVER]" = server.url(), @r"
+    $ warmline call [SERVER] note_write title=a text=b
     written
     ");
     assert_eq!(server.ledger().executions("note_write"), 1);
@@ -41,11 +39,8 @@ fn both_eras_answer_over_both_transports() {
     ] {
         let server = LedgerServer::start(personality).unwrap();
         let told = warmline.run(&["call", &server.url(), "pay", "amount=3"]);
-        assert_eq!(
-            (told.exit, server.ledger().executions("pay")),
-            (0, 1),
-            "{told}"
-        );
+        told.exits(0);
+        assert_eq!(server.ledger().executions("pay"), 1, "{told}");
     }
     for era in ["legacy", "modern", "auto"] {
         let told = warmline.run(&against_demo(&["call", "pay", "amount=3"], &["--era", era]));
@@ -69,19 +64,16 @@ fn an_answer_for_programs_is_one_line() {
 #[test]
 fn a_tool_that_says_no_has_its_own_exit_code() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&against_demo(&["call", "fail"], &[])), @r"
+    shows!(warmline, @r"
+    $ warmline call fail -- [DEMO]
+    2> error[tool-failed]: `fail` of `warmline` returned an error
+    2>   where: tools/call fail
+    2>   why: this tool always fails
+    2>   delivery: answered
     exit: 1
-    ----- stderr -----
-    error[tool-failed]: `fail` of `warmline` said no
-      where: tools/call fail
-      why: this tool always fails
-      delivery: answered
     ");
     let told = warmline.run(&against_demo(&["call", "fail", "--json"], &[]));
-    assert!(
-        told.exit == 1 && told.stdout.contains(r#""is_error":true"#),
-        "{told}"
-    );
+    told.exits(1).prints(r#""is_error":true"#);
 }
 
 /// A183: code, message and data arrive.
@@ -89,7 +81,7 @@ fn a_tool_that_says_no_has_its_own_exit_code() {
 fn an_error_of_the_protocol_reaches_the_reader_whole() {
     let server = server();
     let rule = || {
-        Rule::new(Fault::Error {
+        FaultRule::new(Fault::Error {
             code: -32602,
             message: "amount is missing".to_owned(),
             data: serde_json::json!({"field": "amount"}),
@@ -98,18 +90,18 @@ fn an_error_of_the_protocol_reaches_the_reader_whole() {
     };
     server.inject(rule());
     let warmline = Warmline::new();
-    tells!(warmline.run(&["call", &server.url(), "pay", "amount=1"]), @r#"
+    shows!(warmline, "[SERVER]" = server.url(), @r#"
+    $ warmline call [SERVER] pay amount=1
+    2> error[tool-failed]: `127.0.0.1:[PORT]` answered tools/call pay with error -32602
+    2>   why: amount is missing ({"field":"amount"})
+    2>   delivery: answered
     exit: 1
-    ----- stderr -----
-    error[tool-failed]: `127.0.0.1:[PORT]` answered tools/call pay with error -32602
-      why: amount is missing ({"field":"amount"})
-      delivery: answered
     "#);
     server.inject(rule());
-    tells!(warmline.run(&["call", &server.url(), "pay", "amount=1", "--json"]), @r#"
-    exit: 1
-    ----- stdout -----
+    shows!(warmline, "[SERVER]" = server.url(), @r#"
+    $ warmline call [SERVER] pay amount=1 --json
     {"kind":"error","code":"tool-failed","delivery":"answered","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` answered tools/call pay with error -32602","why":"amount is missing ({\"field\":\"amount\"})","exit":1}
+    exit: 1
     "#);
 }
 
@@ -119,55 +111,45 @@ fn a_value_or_a_tool_that_cannot_be_meant_is_never_sent() {
     let warmline = Warmline::new();
     let server = server();
     let url = server.url();
-    tells!(warmline.run(&["call", &url, "pya", "amount=1"]), @r"
+    shows!(warmline, "[URL]" = url, @r#"
+    $ warmline call [URL] pya amount=1
+    2> error[tool-unknown]: `127.0.0.1:[PORT]` has no tool `pya`
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: did you mean `pay`?
     exit: 2
-    ----- stderr -----
-    error[tool-unknown]: `127.0.0.1:[PORT]` has no tool `pya`
-      delivery: unsent (not executed, safe to call again)
-      hint: did you mean `pay`?
-    ");
-    tells!(warmline.run(&["call", &url, "pay", "amount=ten"]), @r"
+    $ warmline call [URL] pay amount=ten
+    2> error[usage-bad-argument]: `amount` cannot be `ten`: it must be a whole number
+    2>   delivery: unsent (not executed, safe to call again)
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `amount` cannot be `ten`: it must be a whole number
-      delivery: unsent (not executed, safe to call again)
-    ");
-    tells!(warmline.run(&["call", &url, "pay", "amount"]), @r"
+    $ warmline call [URL] pay amount
+    2> error[usage-bad-argument]: `amount` is not a value
+    2>   hint: write KEY=VALUE, KEY:=JSON or KEY=@FILE
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `amount` is not a value
-      hint: write KEY=VALUE, KEY:=JSON or KEY=@FILE
-    ");
-    tells!(warmline.run(&["call", &url, "pay", "amount:={"]), @r#"
+    $ warmline call [URL] pay 'amount:={'
+    2> error[usage-bad-argument]: the value of `amount` is not JSON
+    2>   why: EOF while parsing an object at line 1 column 1
+    2>   hint: write `amount=…` for a text, or quote JSON for the shell: 'amount:={"a":1}'
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: the value of `amount` is not JSON
-      why: EOF while parsing an object at line 1 column 1
-      hint: write `amount=…` for a text, or quote JSON for the shell: 'amount:={"a":1}'
+    $ warmline call [URL] pay amount=@missing
+    2> error[usage-bad-argument]: the file of `amount` cannot be read
+    2>   where: missing
+    2>   why: No such file or directory (os error 2)
+    2>   hint: for a text that begins with `@` write 'amount:="@…"'
+    exit: 2
+    $ warmline call [URL] pay --args [1]
+    2> error[usage-bad-argument]: --args is not a JSON object
+    2>   where: --args
+    2>   why: invalid type: sequence, expected an object at line 1 column 0
+    2>   hint: write one object: --args '{"key":"value"}', --args @file or --args -
+    exit: 2
     "#);
-    tells!(warmline.run(&["call", &url, "pay", "amount=@missing"]), @r#"
+    assert_eq!(server.ledger().messages_received("tools/call"), 0);
+    shows!(warmline, "[URL]" = url, @r"
+    $ warmline call [URL] pay amuont=1 amount=2
+    2> error[usage-bad-argument]: `pay` has no argument `amuont`
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: did you mean `amount`? If not, write 'amuont:=JSON', which is sent unchanged
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: the file of `amount` cannot be read
-      where: missing
-      why: No such file or directory (os error 2)
-      hint: for a text that begins with `@` write 'amount:="@…"'
-    "#);
-    tells!(warmline.run(&["call", &url, "pay", "--args", "[1]"]), @r#"
-    exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: --args is not a JSON object
-      where: --args
-      why: invalid type: sequence, expected an object at line 1 column 0
-      hint: write one object: --args '{"key":"value"}', --args @file or --args -
-    "#);
-    assert_eq!(server.ledger().received("tools/call"), 0);
-    tells!(warmline.run(&["call", &url, "pay", "amuont=1", "amount=2"]), @r"
-    exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `pay` has no argument `amuont`
-      delivery: unsent (not executed, safe to call again)
-      hint: did you mean `amount`? If not, write 'amuont:=JSON', which is sent as it is
     ");
     assert_eq!(server.ledger().executions("pay"), 0);
 }
@@ -202,27 +184,31 @@ fn values_come_from_files_and_from_input() {
 #[test]
 fn a_call_that_may_have_run_says_so() {
     let server = server();
-    server.inject(Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst)).on_tool("pay"));
+    server.inject(
+        FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst)).on_tool("pay"),
+    );
     let warmline = Warmline::new();
-    tells!(warmline.run(&["call", &server.url(), "pay", "amount=10"]), @r"
+    shows!(warmline, "[SERVER]" = server.url(), @r"
+    $ warmline call [SERVER] pay amount=10
+    2> error[answer-lost]: `127.0.0.1:[PORT]` sent no answer
+    2>   where: tools/call pay, [TIME] after sending
+    2>   why: Connection reset by peer (os error 104)
+    2>   delivery: unknown (may have been executed, check before calling again)
+    2>   hint: check whether it was executed before calling again
     exit: 4
-    ----- stderr -----
-    error[answer-lost]: `127.0.0.1:[PORT]` sent no answer
-      where: tools/call pay, [TIME] after sending
-      why: Connection reset by peer (os error 104)
-      delivery: unknown (may have been executed, check before calling again)
-      hint: check whether it was executed before calling again
     ");
     assert_eq!(
         server.ledger().executions("pay"),
         1,
         "it was paid, and nobody paid again"
     );
-    server.inject(Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst)).on_tool("pay"));
-    tells!(warmline.run(&["call", &server.url(), "pay", "amount=10", "--json"]), @r#"
-    exit: 4
-    ----- stdout -----
+    server.inject(
+        FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst)).on_tool("pay"),
+    );
+    shows!(warmline, "[SERVER]" = server.url(), @r#"
+    $ warmline call [SERVER] pay amount=10 --json
     {"kind":"error","code":"answer-lost","reason":"reply-lost","delivery":"unknown","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` sent no answer","where":"tools/call pay, [TIME] after sending","why":"Connection reset by peer (os error 104)","hint":"check whether it was executed before calling again","exit":4}
+    exit: 4
     "#);
 }
 
@@ -245,70 +231,50 @@ fn a_call_that_takes_too_long_may_have_run() {
 #[test]
 fn a_call_that_never_left_is_safe_to_repeat() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&["call", "http://127.0.0.1:1/mcp", "pay", "amount=1"]), @r"
+    shows!(warmline, @r#"
+    $ warmline call http://127.0.0.1:[PORT]/mcp pay amount=1
+    2> error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
+    2>   why: Connection refused (os error 111)
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: nothing listens there: start the server, or check host and port
     exit: 3
-    ----- stderr -----
-    error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
-      why: Connection refused (os error 111)
-      delivery: unsent (not executed, safe to call again)
-      hint: nobody listens there: start the server, or check host and port
-    ");
-    tells!(warmline.run(&["call", "http://127.0.0.1:1/mcp", "pay", "--json"]), @r#"
+    $ warmline call http://127.0.0.1:[PORT]/mcp pay --json
+    {"kind":"error","code":"cannot-reach","reason":"connect-refused","delivery":"unsent","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp","why":"Connection refused (os error 111)","hint":"nothing listens there: start the server, or check host and port","exit":3}
     exit: 3
-    ----- stdout -----
-    {"kind":"error","code":"cannot-reach","reason":"connect-refused","delivery":"unsent","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp","why":"Connection refused (os error 111)","hint":"nobody listens there: start the server, or check host and port","exit":3}
+    $ warmline call pay -- no-such-program
+    2> error[cannot-reach]: the program of `no-such-program` was not found: `no-such-program`
+    2>   why: searched PATH [PATH]
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: install it, or give its full path as `command`
+    exit: 3
     "#);
-    tells!(warmline.run(&["call", "pay", "--", "no-such-program"]), @r"
-    exit: 3
-    ----- stderr -----
-    error[cannot-reach]: the program of `no-such-program` was not found: `no-such-program`
-      why: searched PATH [PATH]
-      delivery: unsent (not executed, safe to call again)
-      hint: install it, or give its full path as `command`
-    ");
 }
 
 #[test]
 fn a_question_is_declined_where_nobody_can_be_asked() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&against_demo(&["call", "ask_form"], &["--era", "legacy"])), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline call ask_form -- [DEMO] --era legacy
     {"answers":[{"action":"decline"}]}
-    ----- stderr -----
-    `warmline` asked `elicitation/create`, declined: there is no terminal to ask on
-    "#);
-    tells!(warmline.run(&against_demo(&["call", "ask_form"], &["--era", "modern"])), @r#"
-    exit: 0
-    ----- stdout -----
+    2> `warmline` asked `elicitation/create`, declined: there is no terminal to ask on
+    $ warmline call ask_form -- [DEMO] --era modern
     {"answers":[{"action":"decline"}]}
-    ----- stderr -----
-    `warmline` asked `elicitation/create`, declined: there is no terminal to ask on
-    "#);
-    tells!(warmline.run(&against_demo(&["call", "ask_form", "--json"], &["--era", "legacy"])), @r#"
-    exit: 0
-    ----- stdout -----
+    2> `warmline` asked `elicitation/create`, declined: there is no terminal to ask on
+    $ warmline call ask_form --json -- [DEMO] --era legacy
     {"kind":"reply","server":"warmline","tool":"ask_form","era":"legacy","warm":false,"declined":[{"method":"elicitation/create","why":"there is no terminal to ask on"}],"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"answers\":[{\"action\":\"decline\"}]}","type":"text"}],"structuredContent":{"answers":[{"action":"decline"}]}}}
-    "#);
-    tells!(warmline.run(&against_demo(&["call", "ask_sampling"], &["--era", "legacy"])), @r"
+    $ warmline call ask_sampling -- [DEMO] --era legacy
+    2> error[tool-failed]: `ask_sampling` of `warmline` returned an error
+    2>   where: tools/call ask_sampling
+    2>   why: the client cannot be asked this
+    2>   delivery: answered
     exit: 1
-    ----- stderr -----
-    error[tool-failed]: `ask_sampling` of `warmline` said no
-      where: tools/call ask_sampling
-      why: the client cannot be asked this
-      delivery: answered
-    ");
-    tells!(warmline.run(&against_demo(&["call", "ask_roots"], &["--era", "legacy"])), @r"
+    $ warmline call ask_roots -- [DEMO] --era legacy
+    2> error[tool-failed]: `ask_roots` of `warmline` returned an error
+    2>   where: tools/call ask_roots
+    2>   why: the client cannot be asked this
+    2>   delivery: answered
     exit: 1
-    ----- stderr -----
-    error[tool-failed]: `ask_roots` of `warmline` said no
-      where: tools/call ask_roots
-      why: the client cannot be asked this
-      delivery: answered
-    ");
-    tells!(warmline.run(&against_demo(&["call", "ask_roots", "--root", "."], &["--era", "legacy"])), @r#"
-    exit: 0
-    ----- stdout -----
+    $ warmline call ask_roots --root . -- [DEMO] --era legacy
     {"answers":[{"roots":[{"name":"work","uri":"file://[WORK]"}]}]}
     "#);
 }
@@ -337,7 +303,7 @@ fn the_account_shows_what_was_sent_and_hides_values() {
     "#);
     let words = ["call", "pay", "amount=4711", "--verbose", "--show-values"];
     let told = warmline.run(&against_demo(&words, &[]));
-    assert!(told.stderr.contains(r#"{"amount":4711}"#), "{told}");
+    told.says(r#"{"amount":4711}"#);
 }
 
 #[test]
@@ -352,48 +318,38 @@ fn quiet_prints_the_answer_and_nothing_else() {
         &["call", "pay", "unheard=1", "amount=1", "--json"],
         &[],
     ));
-    let note =
-        r#"{"kind":"note","what":"`pay` has no argument `unheard`; it is sent all the same"}"#;
-    assert_eq!((told.exit, told.stderr.as_str()), (0, ""), "{told}");
+    let note = r#"{"kind":"note","what":"`pay` has no argument `unheard`; it is sent anyway"}"#;
+    told.succeeds();
     assert_eq!(told.stdout.lines().next(), Some(note), "{told}");
 }
 
 #[test]
 fn any_method_can_be_requested() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&against_demo(&["request", "ping"], &["--era", "legacy"])), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline request ping -- [DEMO] --era legacy
     {}
-    ");
-    tells!(warmline.run(&against_demo(&["request", "no/such"], &["--era", "legacy"])), @r"
+    $ warmline request no/such -- [DEMO] --era legacy
+    2> error[request-refused]: `warmline` has no method `no/such`
+    2>   why: Method not found: no/such
+    2>   delivery: answered
+    2>   hint: see its capabilities: `warmline doctor -- [WARMLINE] demo-server --stdio --era legacy`
     exit: 1
-    ----- stderr -----
-    error[request-refused]: `warmline` knows no method `no/such`
-      why: Method not found: no/such
-      delivery: answered
-      hint: see what it can do: `warmline doctor -- [WARMLINE] demo-server --stdio --era legacy`
-    ");
-    tells!(warmline.run(&against_demo(&["request", "ping", "--json"], &["--era", "legacy"])), @r#"
-    exit: 0
-    ----- stdout -----
+    $ warmline request ping --json -- [DEMO] --era legacy
     {"kind":"reply","server":"warmline","method":"ping","era":"legacy","open_ms":[TIME],"call_ms":[TIME],"result":{}}
-    "#);
-    tells!(warmline.run(&against_demo(&["request"], &[])), @r"
+    $ warmline request -- [DEMO]
+    2> error[usage-bad-argument]: no method given
+    2>   hint: name one, such as `tools/list` or `resources/list`
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: no method is named
-      hint: name one, as `tools/list` or `resources/list`
-    ");
+    "#);
 }
 
 /// What a tool is and takes can be read before it is called.
 #[test]
 fn one_tool_is_told_in_full() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&against_demo(&["tools", "note_read"], &[])), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r"
+    $ warmline tools note_read -- [DEMO]
     note_read
 
       Reads a note of this session
@@ -401,46 +357,38 @@ fn one_tool_is_told_in_full() {
     Arguments:
       title  text
 
-    It says of itself: read-only.
+    The server says: read-only.
 
     Example:
       warmline call note_read title=… -- [WARMLINE] demo-server --stdio
-    ");
-    tells!(warmline.run(&against_demo(&["tools", "note_raed"], &[])), @r"
+    $ warmline tools note_raed -- [DEMO]
+    2> error[tool-unknown]: `warmline` has no tool `note_raed`
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: did you mean `note_read`?
     exit: 2
-    ----- stderr -----
-    error[tool-unknown]: `warmline` has no tool `note_raed`
-      delivery: unsent (not executed, safe to call again)
-      hint: did you mean `note_read`?
     ");
     let server = server();
-    tells!(warmline.run(&["tools", &server.url(), "pay"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, "[SERVER]" = server.url(), @r#"
+    $ warmline tools [SERVER] pay
     pay
 
       Pays. Twice is twice
 
     Arguments:
-      amount   whole number, needed
+      amount   whole number, required
       account  text
 
-    It says of itself: may destroy something, running it twice counts twice.
+    The server says: may destroy something, running it twice counts twice.
 
     Example:
       warmline call http://127.0.0.1:[PORT]/mcp pay amount=1
-    ");
-    tells!(warmline.run(&["tools", &server.url(), "counter", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    $ warmline tools [SERVER] counter --json
     {"kind":"tool","server":"127.0.0.1:[PORT]","tool":"counter","definition":{"description":"Counts its calls in this session","inputSchema":{"properties":{},"type":"object"},"name":"counter"}}
-    "#);
-    tells!(warmline.run(&["tools", &server.url(), "pay", "amount=1"]), @r"
+    $ warmline tools [SERVER] pay amount=1
+    2> error[usage-bad-argument]: unexpected argument `amount=…`
+    2>   hint: give a server, and at most one tool
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `amount=…` is one word too many
-      hint: name a server, and one tool at most
-    ");
+    "#);
 }
 
 /// A server may show some of its tools only to whoever can be asked something.
@@ -450,7 +398,7 @@ fn a_list_is_asked_for_by_the_same_client_as_a_call() {
     let script = format!("tee -a seen | {BINARY} demo-server --stdio --era legacy");
     let declared = |words: &[&str]| {
         let told = warmline.run(&[words, &["--", "sh", "-c", &script]].concat());
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
         let seen = warmline.work().join("seen");
         let text = std::fs::read_to_string(&seen).unwrap();
         std::fs::remove_file(seen).unwrap();
@@ -490,13 +438,13 @@ fn tools_are_listed_one_per_line() {
             .all(|line| line.starts_with(r#"{"kind":"tool","server":"#)),
         "{json}"
     );
-    tells!(warmline.run(&["tools", "http://127.0.0.1:1/mcp"]), @r"
+    shows!(warmline, @r"
+    $ warmline tools http://127.0.0.1:[PORT]/mcp
+    2> error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
+    2>   why: Connection refused (os error 111)
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: nothing listens there: start the server, or check host and port
     exit: 3
-    ----- stderr -----
-    error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
-      why: Connection refused (os error 111)
-      delivery: unsent (not executed, safe to call again)
-      hint: nobody listens there: start the server, or check host and port
     ");
 }
 
@@ -506,13 +454,14 @@ fn lists_that_come_in_pages_are_read_to_their_end_and_endless_ones_are_not() {
     let server = LedgerServer::start(Personality::legacy().page_size(2)).unwrap();
     let warmline = Warmline::new();
     let told = warmline.run(&["call", &server.url(), "pay", "amount=1"]);
-    assert_eq!(told.exit, 0, "{told}");
-    server.inject(Rule::new(Fault::CursorLoop).on("tools/list").always());
-    let told = warmline.run(&["tools", &server.url()]);
-    assert!(
-        told.exit != 0 && told.stderr.contains("lists tools without end"),
-        "{told}"
+    told.exits(0);
+    server.inject(
+        FaultRule::new(Fault::CursorLoop)
+            .on_method("tools/list")
+            .always(),
     );
+    let told = warmline.run(&["tools", &server.url()]);
+    told.fails().says("lists tools without end");
 }
 
 /// Rules of a file hold for single commands too, inside a run and outside.
@@ -525,12 +474,12 @@ fn what_the_rules_do_not_allow_is_neither_listed_nor_called() {
     );
     let warmline = Warmline::new();
     warmline.write_user("warmline.toml", &text);
-    tells!(warmline.run(&["call", "bank", "pay", "amount=1"]), @r"
+    shows!(warmline, @r"
+    $ warmline call bank pay amount=1
+    2> error[not-allowed]: `pay` of `bank` is not allowed
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: change the rules of this server, or call another tool
     exit: 2
-    ----- stderr -----
-    error[not-allowed]: `pay` of `bank` may not be called
-      delivery: unsent (not executed, safe to call again)
-      hint: change the rules of this server, or call another tool
     ");
     for words in [
         &["call", "bank", "pay", "amount=1", "--run", "trip"][..],
@@ -538,26 +487,18 @@ fn what_the_rules_do_not_allow_is_neither_listed_nor_called() {
         &["request", "bank", "tools/call", "name=pay", "--run", "trip"],
     ] {
         let told = warmline.run(words);
-        assert!(
-            told.exit == 2
-                && told
-                    .stderr
-                    .starts_with("error[not-allowed]: `pay` of `bank`"),
-            "{told}"
-        );
+        told.exits(2)
+            .says_first("error[not-allowed]: `pay` of `bank`");
     }
     assert_eq!(server.counts().requests, 0, "nothing was opened");
     let listed = warmline.run(&["tools", "bank"]);
-    assert!(!listed.stdout.contains("  pay "), "{listed}");
+    listed.does_not_print("  pay ");
     assert_eq!(server.ledger().executions("pay"), 0);
     for words in [
         &["call", "bank", "slow", "ms=60000"][..],
         &["call", "bank", "slow", "ms=60000", "--run", "trip"],
     ] {
         let told = warmline.run(words);
-        assert!(
-            told.exit == 4 && told.stderr.starts_with("error[deadline]"),
-            "a tool has limits of its own: {told}"
-        );
+        told.exits(4).says_first("error[deadline]");
     }
 }

@@ -1,72 +1,71 @@
 //! `warmline check`: what is wrong with a file, and that nothing in it is used.
 
-use crate::tells;
-use crate::warmline::Warmline;
+use crate::isolated_binary::Warmline;
+use crate::shows;
 
 #[test]
 fn check_names_the_place_and_the_right_word_and_executes_nothing() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&["check"]), @r"
+    shows!(warmline, @r"
+    $ warmline check
+    2> error[usage-bad-argument]: there is no configuration file to check
+    2>   hint: `warmline init` writes one; or name a file
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: there is no configuration file to look at
-      hint: `warmline init` writes one; or name a file
     ");
     warmline.write_user("warmline.toml", "[gateway]\nlisten = '0.0.0.0:8484'\n");
-    tells!(warmline.run(&["check"]), @r#"
+    shows!(warmline, @r#"
+    $ warmline check
+    2> error[config-bad-value]: `0.0.0.0:8484` is reachable from the network, and `gateway.auth` is `local`
+    2>   where: [HOME]/.config/warmline/warmline.toml:2:1
+    2>   hint: create tokens with `warmline token new NAME` and set `gateway.auth = "tokens"`, or listen on 127.0.0.1
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `0.0.0.0:8484` can be reached from elsewhere, and `gateway.auth` is `local`
-      where: [HOME]/.config/warmline/warmline.toml:2:1
-      hint: make tokens with `warmline token new NAME` and decide `gateway.auth = "tokens"`, or listen on 127.0.0.1
     "#);
     let file = warmline.write(
         "warmline.toml",
         "[gateway]\nlissen = '127.0.0.1:8484'\n[servers.a]\ncommand = ['touch', 'executed']\n",
     );
-    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    shows!(warmline, @r"
+    $ warmline check warmline.toml
+    2> error[config-unknown-key]: `lissen` is not a setting of `gateway`
+    2>   where: warmline.toml:2:1
+    2>     |
+    2>   2 | lissen = …
+    2>     | ^^^^^^ did you mean `listen`?
     exit: 2
-    ----- stderr -----
-    error[config-unknown-key]: `lissen` is not a setting of `gateway`
-      where: warmline.toml:2:1
-        |
-      2 | lissen = …
-        | ^^^^^^ did you mean `listen`?
     ");
     std::fs::write(&file, "[gateway]\nauth = 'non'\n").unwrap();
-    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    shows!(warmline, @r"
+    $ warmline check warmline.toml
+    2> error[config-bad-value]: `gateway.auth` cannot be `non`
+    2>   where: warmline.toml:2:8
+    2>     |
+    2>   2 | auth = 'non'
+    2>     |        ^^^^^ did you mean `none`?
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `gateway.auth` cannot be `non`
-      where: warmline.toml:2:8
-        |
-      2 | auth = 'non'
-        |        ^^^^^ did you mean `none`?
     ");
     std::fs::write(&file, "[gateway]\nrun_from = ['thread']\n").unwrap();
-    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    shows!(warmline, @r"
+    $ warmline check warmline.toml
+    2> error[config-bad-value]: `thread` is not a place where clients name a run
+    2>   where: warmline.toml:2:1
+    2>   hint: write `_meta:KEY` or `header:NAME`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `thread` is no place where a client names a run
-      where: warmline.toml:2:1
-      hint: write `_meta:KEY` or `header:NAME`
     ");
     std::fs::write(&file, "[gateway]\ntls_key = 'key.pem'\n").unwrap();
-    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    shows!(warmline, @r"
+    $ warmline check warmline.toml
+    2> error[config-bad-value]: `gateway.tls_key` is set, and `gateway.tls_certificate` is not
+    2>   where: warmline.toml:2:1
+    2>   hint: set both files, or none
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `gateway.tls_key` is decided, and `gateway.tls_certificate` is not
-      where: warmline.toml:2:1
-      hint: name both files, or none
     ");
     std::fs::write(&file, "[servers.a]\ncommand = ['touch', 'executed']\n").unwrap();
-    tells!(warmline.run(&["check", "warmline.toml", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline check warmline.toml --json
     {"kind":"check","file":"warmline.toml","servers":1,"trusted":true}
     "#);
     let again = warmline.run(&["check", "--config", "warmline.toml"]);
-    assert_eq!((again.exit, again.stderr.as_str()), (0, ""), "{again}");
+    again.succeeds();
     assert!(!warmline.work().join("executed").exists());
 }
 
@@ -77,18 +76,18 @@ fn check_names_a_variable_that_is_not_there() {
         "headers": {"Authorization": "Bearer ${NO_SUCH_TOKEN}"}}}}"#;
     let warmline = Warmline::new();
     warmline.write("mcp.json", declared);
-    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    shows!(warmline, @r"
+    $ warmline check mcp.json
+    2> error[config-bad-value]: a variable of `a` cannot be filled in
+    2>   where: mcp.json:1:22
+    2>   why: `NO_SUCH_TOKEN` is not set
+    2>   hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: a variable of `a` cannot be filled in
-      where: mcp.json:1:22
-      why: `NO_SUCH_TOKEN` is not set
-      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     ");
     let warmline = Warmline::new().with("NO_SUCH_TOKEN", "secret-of-a-test");
     warmline.write("mcp.json", declared);
     let told = warmline.run(&["check", "mcp.json"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     assert!(!told.everything().contains("secret-of-a-test"), "{told}");
 }
 
@@ -98,12 +97,10 @@ fn check_tells_of_keys_that_are_probably_misspelt() {
     let warmline = Warmline::new();
     let declared = r#"{"mcpServers": {"a": {"command": "x", "agrs": ["y"], "timeout": 3, "alwaysAllow": []}}}"#;
     warmline.write("mcp.json", declared);
-    tells!(warmline.run(&["check", "mcp.json"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r"
+    $ warmline check mcp.json
     ok  mcp.json · 1 server
-    ----- stderr -----
-    note: `agrs` of `a` in mcp.json says nothing here: did you mean `args`?
+    2> note: `agrs` of `a` in mcp.json has no meaning here: did you mean `args`?
     ");
 }
 
@@ -119,42 +116,42 @@ fn check_tells_everything_that_is_wrong_at_once() {
                  [servers.d]\n\
                  [sevrers.e]\nurl = 'http://127.0.0.1:1'\n";
     warmline.write("warmline.toml", wrong);
-    tells!(warmline.run(&["check", "warmline.toml"]), @r#"
+    shows!(warmline, @r#"
+    $ warmline check warmline.toml
+    2> error[config-unknown-key]: `lissen` is not a setting of `gateway`
+    2>   where: warmline.toml:2:1
+    2>     |
+    2>   2 | lissen = …
+    2>     | ^^^^^^ did you mean `listen`?
+    2> error[config-bad-value]: `gateway.auth` cannot be `non`
+    2>   where: warmline.toml:3:8
+    2>     |
+    2>   3 | auth = 'non'
+    2>     |        ^^^^^ did you mean `none`?
+    2> error[config-unknown-key]: `comand` is not a setting of a server
+    2>   where: warmline.toml:5:1
+    2>     |
+    2>   5 | comand = …
+    2>     | ^^^^^^ did you mean `command`?
+    2> error[config-bad-value]: `spares` is not a whole number: `many`
+    2>   where: warmline.toml:6:10
+    2>     |
+    2>   6 | spares = 'many'
+    2>     |          ^^^^^^
+    2> error[config-bad-value]: `B` cannot be the name of a server: names are made of `a` to `z`, `0` to `9` and `-`
+    2>   where: warmline.toml:7:10
+    2> error[config-unknown-key]: `repeatabel` is not a setting of a tool
+    2>   where: warmline.toml:13:1
+    2>      |
+    2>   13 | repeatabel = …
+    2>      | ^^^^^^^^^^ did you mean `repeatable`?
+    2> error[config-bad-value]: `d` has neither a `command` nor a `url`
+    2>   where: warmline.toml:14:10
+    2>   hint: add `url = "https://…"` or `command = ["program", "argument"]`
+    2> error[config-unknown-key]: `sevrers` is not a table of this file
+    2>   where: warmline.toml:15:2
+    2>   hint: did you mean `servers`?
     exit: 2
-    ----- stderr -----
-    error[config-unknown-key]: `lissen` is not a setting of `gateway`
-      where: warmline.toml:2:1
-        |
-      2 | lissen = …
-        | ^^^^^^ did you mean `listen`?
-    error[config-bad-value]: `gateway.auth` cannot be `non`
-      where: warmline.toml:3:8
-        |
-      3 | auth = 'non'
-        |        ^^^^^ did you mean `none`?
-    error[config-unknown-key]: `comand` is not a setting of a server
-      where: warmline.toml:5:1
-        |
-      5 | comand = …
-        | ^^^^^^ did you mean `command`?
-    error[config-bad-value]: `spares` is not a whole number: `many`
-      where: warmline.toml:6:10
-        |
-      6 | spares = 'many'
-        |          ^^^^^^
-    error[config-bad-value]: `B` cannot be the name of a server: names are made of `a` to `z`, `0` to `9` and `-`
-      where: warmline.toml:7:10
-    error[config-unknown-key]: `repeatabel` is not a setting of a tool
-      where: warmline.toml:13:1
-         |
-      13 | repeatabel = …
-         | ^^^^^^^^^^ did you mean `repeatable`?
-    error[config-bad-value]: `d` has neither a `command` nor a `url`
-      where: warmline.toml:14:10
-      hint: add `url = "https://…"` or `command = ["program", "argument"]`
-    error[config-unknown-key]: `sevrers` is not a table of this file
-      where: warmline.toml:15:2
-      hint: did you mean `servers`?
     "#);
     let told = warmline.run(&["check", "warmline.toml", "--json"]);
     assert_eq!(told.everything().lines().count(), 8, "{told}");
@@ -165,20 +162,19 @@ fn check_tells_everything_that_is_wrong_at_once() {
         "d": {"command": "x"},
         "D": {"command": "x"}}}"#;
     warmline.write("mcp.json", wrong);
-    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    shows!(warmline, @r"
+    $ warmline check mcp.json
+    2> error[config-bad-value]: `a` has neither a `command` nor a `url`
+    2>   where: mcp.json:2:14
+    2>   hint: did you mean `command` by `comand`?
+    2> error[config-bad-value]: `b.command` is a text, not an integer
+    2>   where: mcp.json:3:26
+    2> error[config-bad-value]: `c` has a `command` and a `url`; a server has one of them
+    2>   where: mcp.json:4:14
+    2> error[config-bad-value]: `d` and `D` both become `d` here
+    2>   where: mcp.json:5:14
+    2>   hint: rename one of them
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `a` has neither a `command` nor a `url`
-      where: mcp.json:2:14
-      hint: did you mean `command` by `comand`?
-    error[config-bad-value]: a value of `b` has another type than expected
-      where: mcp.json:3:26
-      why: expected a string, found integer
-    error[config-bad-value]: `c` has a `command` and a `url`; a server has one
-      where: mcp.json:4:14
-    error[config-bad-value]: `d` and `D` both become `d` here
-      where: mcp.json:5:14
-      hint: rename one of them
     ");
 }
 
@@ -217,20 +213,20 @@ fn check_tells_of_each_server_that_cannot_be_used() {
         "b": {"command": "x", "env": {"K": "${NO_SUCH_TWO}"}},
         "c": {"url": "somewhere"}}}"#;
     warmline.write("mcp.json", wrong);
-    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    shows!(warmline, @r"
+    $ warmline check mcp.json
+    2> error[config-bad-value]: a variable of `a` cannot be filled in
+    2>   where: mcp.json:2:14
+    2>   why: `NO_SUCH_ONE` is not set
+    2>   hint: set it in the environment of this command, or write `${NAME:-VALUE}`
+    2> error[config-bad-value]: a variable of `b` cannot be filled in
+    2>   where: mcp.json:3:14
+    2>   why: `NO_SUCH_TWO` is not set
+    2>   hint: set it in the environment of this command, or write `${NAME:-VALUE}`
+    2> error[config-bad-value]: the `url` of `c` is not a URL
+    2>   where: mcp.json:4:22
+    2>   why: it does not begin with `https://` or `http://`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: a variable of `a` cannot be filled in
-      where: mcp.json:2:14
-      why: `NO_SUCH_ONE` is not set
-      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
-    error[config-bad-value]: a variable of `b` cannot be filled in
-      where: mcp.json:3:14
-      why: `NO_SUCH_TWO` is not set
-      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
-    error[config-bad-value]: the `url` of `c` is not a URL
-      where: mcp.json:4:22
-      why: it does not begin with `https://` or `http://`
     ");
 }
 
@@ -242,23 +238,19 @@ fn check_tells_of_secrets_in_plain_text() {
                     [servers.git-hub.headers]\nAuthorization = 'Bearer canary'\nX-Api-Key = 'canary'\n\
                     Accept-Language = 'de'\n";
     warmline.write("warmline.toml", declared);
-    tells!(warmline.run(&["check", "warmline.toml"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline check warmline.toml
     ok  warmline.toml · 1 server
-    ----- stderr -----
-    note: `Authorization` of `git-hub` in warmline.toml:4:17 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN" }`
-    note: `X-Api-Key` of `git-hub` in warmline.toml:5:13 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN", as = "X-Api-Key" }`
+    2> note: `Authorization` of `git-hub` in warmline.toml:4:17 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN" }`
+    2> note: `X-Api-Key` of `git-hub` in warmline.toml:5:13 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN", as = "X-Api-Key" }`
     "#);
     let declared = r#"{"mcpServers": {"a": {"url": "https://example.com/mcp",
         "headers": {"Authorization": "Bearer canary"}}}}"#;
     warmline.write("mcp.json", declared);
-    tells!(warmline.run(&["check", "mcp.json"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r"
+    $ warmline check mcp.json
     ok  mcp.json · 1 server
-    ----- stderr -----
-    note: `Authorization` of `a` in mcp.json:2:38 is a secret in plain text: put it into a variable, and write `Bearer ${A_TOKEN}`
+    2> note: `Authorization` of `a` in mcp.json:2:38 is a secret in plain text: put it into a variable, and write `Bearer ${A_TOKEN}`
     ");
 }
 
@@ -272,66 +264,65 @@ fn check_knows_what_people_write_instead() {
         "[gateway]\nport = 8484\n[servers.a]\ncommand = 'npx -y @playwright/mcp --token ghp_canary'\nargs = ['x']\n\
          [servers.b]\nurl = 'example.com/mcp'\ncredential = 'sk-canary'\n[servers.c]\nurl = 'nowhere'\n",
     );
-    tells!(warmline.run(&["check", "warmline.toml"]), @r#"
+    shows!(warmline, @r#"
+    $ warmline check warmline.toml
+    2> error[config-unknown-key]: `port` is not a setting of `gateway`
+    2>   where: warmline.toml:2:1
+    2>     |
+    2>   2 | port = …
+    2>     | ^^^^ it is a part of `listen`: `listen = "127.0.0.1:[PORT]"`
+    2> error[config-bad-value]: `command` is one text, and no shell will split it
+    2>   where: warmline.toml:4:11
+    2>   hint: write a list: `command = ["npx", "…", "…", "…", "…"]`
+    2> error[config-unknown-key]: `args` is not a setting of a server
+    2>   where: warmline.toml:5:1
+    2>     |
+    2>   5 | args = …
+    2>     | ^^^^ `command` is one list, the program and its arguments: `command = ["npx", "-y", "some-server"]`
+    2> error[config-bad-value]: the `url` of `b` is not a URL
+    2>   where: warmline.toml:6:10
+    2>   why: it does not begin with `https://` or `http://`
+    2> error[config-bad-value]: `credential` is a table, not a string
+    2>   where: warmline.toml:8:14
+    2>   hint: use one of `credential = { env = "NAME" }`, `{ file = "path" }`, `{ command = ["program"] }` or `{ header = "X-Name" }`
+    2> error[config-bad-value]: the `url` of `c` is not a URL
+    2>   where: warmline.toml:10:7
+    2>   why: it does not begin with `https://` or `http://`
     exit: 2
-    ----- stderr -----
-    error[config-unknown-key]: `port` is not a setting of `gateway`
-      where: warmline.toml:2:1
-        |
-      2 | port = …
-        | ^^^^ it is a part of `listen`: `listen = "127.0.0.1:[PORT]"`
-    error[config-bad-value]: `command` is one text, and no shell will split it
-      where: warmline.toml:4:11
-      hint: write a list: `command = ["npx", "…", "…", "…", "…"]`
-    error[config-unknown-key]: `args` is not a setting of a server
-      where: warmline.toml:5:1
-        |
-      5 | args = …
-        | ^^^^ `command` is one list, the program and its arguments: `command = ["npx", "-y", "some-server"]`
-    error[config-bad-value]: the `url` of `b` is not a URL
-      where: warmline.toml:6:10
-      why: it does not begin with `https://` or `http://`
-    error[config-bad-value]: `credential` is a table, not a string
-      where: warmline.toml:8:14
-      hint: use one of `credential = { env = "NAME" }`, `{ file = "path" }`, `{ command = ["program"] }` or `{ header = "X-Name" }`
-    error[config-bad-value]: the `url` of `c` is not a URL
-      where: warmline.toml:10:7
-      why: it does not begin with `https://` or `http://`
     "#);
     write(
         "mcp.json",
         r#"{"mcpServers": {"a": {"cmd": "x"}, "b": {"command": "x", "args": ["${NOPE}"]}}}"#,
     );
-    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    shows!(warmline, @r"
+    $ warmline check mcp.json
+    2> error[config-bad-value]: `a` has neither a `command` nor a `url`
+    2>   where: mcp.json:1:22
+    2>   hint: did you mean `command` by `cmd`?
+    2> error[config-bad-value]: a variable of `b` cannot be filled in
+    2>   where: mcp.json:1:41
+    2>   why: `NOPE` is not set
+    2>   hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `a` has neither a `command` nor a `url`
-      where: mcp.json:1:22
-      hint: did you mean `command` by `cmd`?
-    error[config-bad-value]: a variable of `b` cannot be filled in
-      where: mcp.json:1:41
-      why: `NOPE` is not set
-      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     ");
     write(
         "mcp.json",
         "{\"mcpServers\": {\"a\": {\"command\": \"x\",}}}",
     );
-    tells!(warmline.run(&["check", "mcp.json"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r"
+    $ warmline check mcp.json
     ok  mcp.json · 1 server
     ");
     write(
         "mcp.json",
         "{\"mcpServers\": {\"a\": {\"command\": \"x\"},\n/* }}",
     );
-    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    shows!(warmline, @r"
+    $ warmline check mcp.json
+    2> error[config-unreadable]: the file is not JSON
+    2>   where: mcp.json:2:1
+    2>   why: key must be a string
+    2>   hint: this comment is never closed: end it with `*/`
     exit: 2
-    ----- stderr -----
-    error[config-unreadable]: the file is not JSON
-      where: mcp.json:2:1
-      why: key must be a string
-      hint: this comment is never closed: end it with `*/`
     ");
 }

@@ -1,10 +1,10 @@
 //! Configuration files and trust.
 
 use warmline_testkit::LedgerServer;
-use warmline_testkit::personality::Personality;
+use warmline_testkit::faults::personality::Personality;
 
-use crate::tells;
-use crate::warmline::{BINARY, Warmline};
+use crate::isolated_binary::{BINARY, Warmline};
+use crate::{shows, tells};
 
 #[test]
 fn a_name_is_looked_up_in_the_users_file() {
@@ -18,23 +18,19 @@ fn a_name_is_looked_up_in_the_users_file() {
         (0, true),
         "{told}"
     );
-    tells!(warmline.run(&["call", "dmo", "pay"]), @r"
+    shows!(warmline, @r"
+    $ warmline call dmo pay
+    2> error[server-unknown]: no server is called `dmo`
+    2>   hint: did you mean `demo`?
     exit: 2
-    ----- stderr -----
-    error[server-unknown]: no server is called `dmo`
-      hint: did you mean `demo`?
-    ");
-    tells!(warmline.run(&["call", "zzz", "pay"]), @r"
+    $ warmline call zzz pay
+    2> error[server-unknown]: no server is called `zzz`
+    2>   hint: one server is configured: `demo`
     exit: 2
-    ----- stderr -----
-    error[server-unknown]: no server is called `zzz`
-      hint: one server is configured: `demo`
-    ");
-    tells!(warmline.run(&["call", "demo"]), @r"
+    $ warmline call demo
+    2> error[usage-bad-argument]: no tool given after `demo`
+    2>   hint: `warmline tools demo` lists the tools
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: no tool is named after `demo`
-      hint: `warmline tools demo` lists the tools of `demo`
     ");
 }
 
@@ -52,14 +48,14 @@ fn a_file_that_is_given_is_trusted_and_alone() {
     let file = file.to_str().unwrap();
     for name in ["My Server", "my-server"] {
         let told = warmline.run(&["call", name, "pay", "amount=1", "--config", file]);
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
     }
-    tells!(warmline.run(&["call", "x", "y", "--config", "missing.toml"]), @r"
+    shows!(warmline, @r"
+    $ warmline call x y --config missing.toml
+    2> error[config-unreadable]: the configuration file `missing.toml` cannot be read
+    2>   why: no such file or directory
+    2>   hint: check the path and who may read it
     exit: 2
-    ----- stderr -----
-    error[config-unreadable]: the configuration file `missing.toml` cannot be read
-      why: no such file or directory
-      hint: check the path and who may read it
     ");
 }
 
@@ -70,48 +66,46 @@ fn a_wrong_file_is_shown_where_it_is_wrong() {
         "warmline.toml",
         "[servers.a]\nurl = 'http://127.0.0.1:1/mcp'\nmax_perkey = 10\n",
     );
-    tells!(warmline.run(&["call", "a", "x"]), @r"
+    shows!(warmline, @r#"
+    $ warmline call a x
+    2> error[config-unknown-key]: `max_perkey` is not a setting of a server
+    2>   where: [WORK]/warmline.toml:3:1
+    2>     |
+    2>   3 | max_perkey = …
+    2>     | ^^^^^^^^^^ did you mean `max_per_key`?
     exit: 2
-    ----- stderr -----
-    error[config-unknown-key]: `max_perkey` is not a setting of a server
-      where: [WORK]/warmline.toml:3:1
-        |
-      3 | max_perkey = …
-        | ^^^^^^^^^^ did you mean `max_per_key`?
-    ");
-    tells!(warmline.run(&["call", "a", "x", "--json"]), @r#"
-    exit: 2
-    ----- stdout -----
+    $ warmline call a x --json
     {"kind":"error","code":"config-unknown-key","what":"`max_perkey` is not a setting of a server","where":"[WORK]/warmline.toml:3:1","hint":"did you mean `max_per_key`?","exit":2}
+    exit: 2
     "#);
     warmline.write(
         "warmline.toml",
         "[servers.a]\nurl = 'http://127.0.0.1:1/mcp'\nera = 'legcy'\n",
     );
-    tells!(warmline.run(&["call", "a", "x"]), @r"
+    shows!(warmline, @r"
+    $ warmline call a x
+    2> error[config-bad-value]: `era` cannot be `legcy`
+    2>   where: [WORK]/warmline.toml:3:7
+    2>     |
+    2>   3 | era = 'legcy'
+    2>     |       ^^^^^^^ did you mean `legacy`?
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `era` cannot be `legcy`
-      where: [WORK]/warmline.toml:3:7
-        |
-      3 | era = 'legcy'
-        |       ^^^^^^^ did you mean `legacy`?
     ");
     warmline.write("warmline.toml", "[servers.a]\ncommand = 'npx -y canary'\n");
-    tells!(warmline.run(&["call", "a", "x"]), @r#"
+    shows!(warmline, @r#"
+    $ warmline call a x
+    2> error[config-bad-value]: `command` is one text, and no shell will split it
+    2>   where: [WORK]/warmline.toml:2:11
+    2>   hint: write a list: `command = ["npx", "…", "…"]`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `command` is one text, and no shell will split it
-      where: [WORK]/warmline.toml:2:11
-      hint: write a list: `command = ["npx", "…", "…"]`
     "#);
     warmline.write("warmline.toml", "[servers.a\n");
-    tells!(warmline.run(&["call", "a", "x"]), @r"
+    shows!(warmline, @r"
+    $ warmline call a x
+    2> error[config-unreadable]: warmline.toml is not TOML
+    2>   where: [WORK]/warmline.toml:1:11
+    2>   why: unclosed table, expected `]`
     exit: 2
-    ----- stderr -----
-    error[config-unreadable]: warmline.toml is not TOML
-      where: [WORK]/warmline.toml:1:11
-      why: unclosed table, expected `]`
     ");
 }
 
@@ -123,39 +117,37 @@ fn nothing_of_a_found_file_is_used_before_it_was_trusted() {
         r#"{{"mcpServers": {{"web": {{"url": "{}", "headers": {{"X-Key": "${{TOKEN}}"}}}}, "prog": {{"command": "touch", "args": ["ran"], "env": {{"SECRET": "canary-value"}}}}}}}}"#,
         server.url()
     ));
-    tells!(warmline.run(&["call", "web", "pay", "amount=1"]), @r"
+    shows!(warmline, @r"
+    $ warmline call web pay amount=1
+    2> error[config-untrusted]: `.mcp.json` of this folder is not trusted yet
+    2>   where: [WORK]/.mcp.json
+    2>   why: a configuration file can start programs, and this one lies in the working folder
+    2>   hint: look at what it does and accept it: `warmline trust`
     exit: 2
-    ----- stderr -----
-    error[config-untrusted]: `.mcp.json` of this folder is not trusted yet
-      where: [WORK]/.mcp.json
-      why: a configuration file can start programs, and this one lies in the working folder
-      hint: look at what it does and accept it: `warmline trust`
-    ");
-    tells!(warmline.run(&["tools", "prog"]), @r"
+    $ warmline tools prog
+    2> error[config-untrusted]: `.mcp.json` of this folder is not trusted yet
+    2>   where: [WORK]/.mcp.json
+    2>   why: a configuration file can start programs, and this one lies in the working folder
+    2>   hint: look at what it does and accept it: `warmline trust`
     exit: 2
-    ----- stderr -----
-    error[config-untrusted]: `.mcp.json` of this folder is not trusted yet
-      where: [WORK]/.mcp.json
-      why: a configuration file can start programs, and this one lies in the working folder
-      hint: look at what it does and accept it: `warmline trust`
     ");
     assert_eq!(server.counts().connections, 0);
     assert!(!warmline.work().join("ran").exists());
 
-    tells!(warmline.run(&["trust"]), @r"
+    shows!(warmline, @r"
+    $ warmline trust
+    2> [WORK]/.mcp.json declares 2 servers:
+    2>   web
+    2>     reaches    http://127.0.0.1:[PORT]/mcp
+    2>     reads      TOKEN
+    2>     headers    X-Key
+    2>   prog
+    2>     reaches    touch ran
+    2>     sets       SECRET
+    2> error[config-untrusted]: there is no terminal to ask on
+    2>   where: [WORK]/.mcp.json
+    2>   hint: review the file, then accept it with `warmline trust --yes`
     exit: 2
-    ----- stderr -----
-    [WORK]/.mcp.json declares 2 servers:
-      web
-        reaches    http://127.0.0.1:[PORT]/mcp
-        reads      TOKEN
-        headers    X-Key
-      prog
-        reaches    touch ran
-        sets       SECRET
-    error[config-untrusted]: there is no terminal to ask on
-      where: [WORK]/.mcp.json
-      hint: look at the file, then accept it with `warmline trust --yes`
     ");
     let told = warmline.run(&["trust", "--yes"]);
     assert!(!told.everything().contains("canary"), "{told}");
@@ -173,10 +165,9 @@ fn nothing_of_a_found_file_is_used_before_it_was_trusted() {
     trusted [WORK]/.mcp.json
     ");
     let told = warmline.run(&["call", "web", "pay", "amount=1"]);
-    assert_eq!(told.exit, 0, "{told}");
-    tells!(warmline.run(&["trust", "--yes", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    told.exits(0);
+    shows!(warmline, @r#"
+    $ warmline trust --yes --json
     {"kind":"trust","file":"[WORK]/.mcp.json","answer":"already","sha256":"[DIGEST]"}
     "#);
 
@@ -184,13 +175,13 @@ fn nothing_of_a_found_file_is_used_before_it_was_trusted() {
         ".mcp.json",
         r#"{"mcpServers": {"web": {"url": "http://127.0.0.1:1/mcp"}}}"#,
     );
-    tells!(warmline.run(&["call", "web", "pay", "amount=1"]), @r"
+    shows!(warmline, @r"
+    $ warmline call web pay amount=1
+    2> error[config-untrusted]: `.mcp.json` of this folder changed since it was trusted
+    2>   where: [WORK]/.mcp.json
+    2>   why: a configuration file can start programs, and this one lies in the working folder
+    2>   hint: look at what it does and accept it: `warmline trust`
     exit: 2
-    ----- stderr -----
-    error[config-untrusted]: `.mcp.json` of this folder changed since it was trusted
-      where: [WORK]/.mcp.json
-      why: a configuration file can start programs, and this one lies in the working folder
-      hint: look at what it does and accept it: `warmline trust`
     ");
 }
 
@@ -200,7 +191,7 @@ fn trust_says_when_there_is_nothing_to_trust() {
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: there is nothing to trust in this folder
-      hint: `warmline.toml` and `.mcp.json` are looked for; or name a file
+      hint: it has no `warmline.toml` and no `.mcp.json`; or name a file
     ");
     tells!(Warmline::new().run(&["trust", "missing.toml"]), @r"
     exit: 2
@@ -224,12 +215,9 @@ fn a_trusted_file_of_the_user_wins_over_a_stranger_in_the_folder() {
         "[servers.web]\ncommand = ['touch', 'ran']\n",
     );
     let told = warmline.run(&["call", "web", "pay", "amount=1"]);
-    assert_eq!(
-        (told.exit, server.ledger().executions("pay")),
-        (0, 1),
-        "{told}"
-    );
-    assert!(told.stderr.contains("is also declared in"), "{told}");
+    told.exits(0);
+    assert_eq!(server.ledger().executions("pay"), 1, "{told}");
+    told.says("is also declared in");
     assert!(!warmline.work().join("ran").exists());
 }
 
@@ -239,7 +227,7 @@ fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
     let server = LedgerServer::start(Personality::legacy().token("general-token")).unwrap();
     let warmline = Warmline::new().with("MCP_AUTH_TOKEN", "general-token");
     let told = warmline.run(&["call", &server.url(), "pay", "amount=1"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     warmline.write_user(
         "warmline.toml",
         &format!(
@@ -249,7 +237,7 @@ fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
         ),
     );
     let told = warmline.run(&["call", "a", "pay", "amount=1"]);
-    assert_eq!(told.exit, 3, "{told}");
+    told.exits(3);
     warmline.write_user(
         "warmline.toml",
         &format!("[servers.a]\nurl = '{}'\n", server.url()),
@@ -264,7 +252,7 @@ fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
         ),
     );
     let told = warmline.run(&["call", "a", "pay", "amount=1"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
 }
 
 /// A176, S18: the URL of the one target is replaced.
@@ -278,16 +266,10 @@ fn a_url_without_a_server_replaces_that_of_the_only_one() {
     );
     assert_eq!(warmline.run(&["call", "a", "pay", "amount=1"]).exit, 0);
     let told = warmline.run(&["doctor", "a", "--offline"]);
-    assert!(
-        told.stdout.contains("the URL comes from MCP_SERVER_URL"),
-        "{told}"
-    );
+    told.prints("the URL comes from MCP_SERVER_URL");
     let typed = warmline.run(&["call", "http://127.0.0.1:1/mcp", "pay", "amount=1"]);
-    assert_eq!(
-        (typed.exit, server.ledger().executions("pay")),
-        (3, 1),
-        "what was typed wins"
-    );
+    typed.exits(3);
+    assert_eq!(server.ledger().executions("pay"), 1, "what was typed wins");
 }
 
 #[test]
@@ -307,22 +289,19 @@ fn the_nearest_file_of_the_folder_is_meant_also_if_it_is_not_trusted() {
         "warmline.toml",
         &format!("[servers.web]\nurl = '{}'\n", server.url()),
     );
-    tells!(warmline.run(&["call", "web", "pay", "amount=1"]), @r"
+    shows!(warmline, @r"
+    $ warmline call web pay amount=1
+    2> error[config-untrusted]: `warmline.toml` of this folder is not trusted yet
+    2>   where: [WORK]/warmline.toml
+    2>   why: a configuration file can start programs, and this one lies in the working folder
+    2>   hint: look at what it does and accept it: `warmline trust`
     exit: 2
-    ----- stderr -----
-    error[config-untrusted]: `warmline.toml` of this folder is not trusted yet
-      where: [WORK]/warmline.toml
-      why: a configuration file can start programs, and this one lies in the working folder
-      hint: look at what it does and accept it: `warmline trust`
     ");
     assert_eq!(server.ledger().executions("pay"), 1);
     assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
     let told = warmline.run(&["doctor", "web"]);
-    assert!(
-        told.stdout.contains("`web` is also declared in ")
-            && told.stdout.contains(".mcp.json, not used"),
-        "{told}"
-    );
+    told.prints("`web` is also declared in ")
+        .prints(".mcp.json, not used");
 }
 
 #[test]
@@ -349,7 +328,7 @@ fn what_is_shown_for_trust_cannot_be_forged() {
         reads      TOPSEC
     error[config-untrusted]: there is no terminal to ask on
       where: [WORK]/.mcp.json
-      hint: look at the file, then accept it with `warmline trust --yes`
+      hint: review the file, then accept it with `warmline trust --yes`
     ");
 }
 
@@ -373,7 +352,7 @@ fn trust_shows_every_setting_beside_the_servers() {
     [WORK]/warmline.toml declares 1 server:
       ok
         reaches    http://127.0.0.1:[PORT]/mcp
-    it decides for all servers, and for a gateway:
+    it sets for all servers, and for a gateway:
       limits.processes         7
       gateway.listen           0.0.0.0:7777
       gateway.auth             proxy
@@ -384,14 +363,13 @@ fn trust_shows_every_setting_beside_the_servers() {
       gateway.jwt.keys_url     http://127.0.0.1:[PORT]/keys?…
       audit.file               [WORK]/victim.txt
       ops.listen               0.0.0.0:7778
-      …  is a value that looks like a secret: the file has it
+      …  is a value that looks like a secret: see the file
     error[config-untrusted]: there is no terminal to ask on
       where: [WORK]/warmline.toml
-      hint: look at the file, then accept it with `warmline trust --yes`
+      hint: review the file, then accept it with `warmline trust --yes`
     ");
-    tells!(warmline.run(&["trust", "--json", "--yes"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline trust --json --yes
     {"kind":"declaration","file":"[WORK]/warmline.toml","server":"ok","reaches":"http://127.0.0.1:[PORT]/mcp","runs":[],"sets":[],"reads":[],"headers":[]}
     {"kind":"setting","file":"[WORK]/warmline.toml","key":"limits.processes","value":"7"}
     {"kind":"setting","file":"[WORK]/warmline.toml","key":"gateway.listen","value":"0.0.0.0:7777"}
@@ -419,48 +397,44 @@ fn a_server_that_cannot_be_used_says_why() {
         r#"{"mcpServers": {"off": {"command": "x", "disabled": true}, "sock": {"type": "ws", "url": "ws://127.0.0.1:1"},
             "odd": {"command": "x", "env": {"Z": ["canary"]}}}}"#,
     );
-    tells!(warmline.run(&["tools", "off"]), @r#"
+    shows!(warmline, @r#"
+    $ warmline tools off
+    2> error[config-bad-value]: `off` is switched off by `"disabled": true`
+    2>   where: [HOME]/.config/warmline/mcp.json:1:24
+    2>   hint: remove `disabled`, or set it to `false`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `off` is switched off by `"disabled": true`
-      where: [HOME]/.config/warmline/mcp.json:1:24
-      hint: take `disabled` out, or set it to `false`
+    $ warmline tools sock
+    2> error[config-bad-value]: `sock` is of the kind `ws`, which is not an MCP server's
+    2>   where: [HOME]/.config/warmline/mcp.json:1:68
+    2>   hint: known kinds are `http`, `stdio`, `sse`, `streamable-http`
+    exit: 2
+    $ warmline tools odd
+    2> error[config-bad-value]: `env.Z` of `odd` is a list, not a text
+    2>   where: [HOME]/.config/warmline/mcp.json:2:20
+    exit: 2
     "#);
-    tells!(warmline.run(&["tools", "sock"]), @r"
-    exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `sock` is of the kind `ws`, which is not an MCP server's
-      where: [HOME]/.config/warmline/mcp.json:1:68
-      hint: known kinds are `http`, `stdio`, `sse`, `streamable-http`
-    ");
-    tells!(warmline.run(&["tools", "odd"]), @r"
-    exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `env.Z` of `odd` is a list, not a text
-      where: [HOME]/.config/warmline/mcp.json:2:20
-    ");
     warmline.write("empty.toml", "");
-    tells!(warmline.run(&["tools", "x", "--config", "empty.toml"]), @r"
+    shows!(warmline, @r"
+    $ warmline tools x --config empty.toml
+    2> error[server-unknown]: no server is called `x`
+    2>   hint: empty.toml declares no server
     exit: 2
-    ----- stderr -----
-    error[server-unknown]: no server is called `x`
-      hint: empty.toml declares no server
     ");
     warmline.write(
         "c.txt",
         r#"{"mcpServers": {"off": {"command": "x", "disabled": true}}}"#,
     );
     let told = warmline.run(&["tools", "off", "--config", "c.txt"]);
-    assert!(told.stderr.contains("is switched off"), "{told}");
+    told.says("is switched off");
     warmline.write(
         "warmline.toml",
         "[servers.a]\nurl = 'http://127.0.0.1:1/${TOK}'\n",
     );
-    tells!(warmline.run(&["tools", "a"]), @r#"
+    shows!(warmline, @r#"
+    $ warmline tools a
+    2> error[config-bad-value]: warmline.toml does not fill in `${TOK}`
+    2>   where: [WORK]/warmline.toml:2:7
+    2>   hint: use `credential = { env = "TOK" }`, or `url_env`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: warmline.toml does not fill in `${TOK}`
-      where: [WORK]/warmline.toml:2:7
-      hint: use `credential = { env = "TOK" }`, or `url_env`
     "#);
 }

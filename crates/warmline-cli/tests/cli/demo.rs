@@ -3,12 +3,12 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use crate::warmline::Warmline;
+use crate::isolated_binary::Warmline;
 
 #[test]
 fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
     let told = Warmline::new().run(&["demo"]);
-    assert_eq!((told.exit, told.stderr.as_str()), (0, ""), "{told}");
+    told.succeeds();
     for line in [
         "     a session per call   1 1 1",
         "     in a run             1 2 3",
@@ -16,7 +16,7 @@ fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
         "     Bob, in his `trip`   nothing       the tool says: there is no note colour",
         "     the server's ledger  1 × 10 paid",
         "     what Warmline says   may have been executed, check before calling again",
-        "     whoever calls again  2 × 10 paid",
+        "     a second call        2 × 10 paid",
         "; it was executed once\n",
         "     what the model gets  Note: the server `demo` lost its session and was\n",
         "                          {\"count\":1}\n",
@@ -30,13 +30,13 @@ fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
         told.stdout.lines().all(|line| line.chars().count() <= 80),
         "{told}"
     );
-    assert!(!told.stdout.contains('\u{1b}'), "{told}");
+    told.does_not_print("\u{1b}");
 }
 
 #[test]
 fn the_demo_speaks_to_programs_too() {
     let told = Warmline::new().run(&["demo", "--json"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     let steps: Vec<String> = told
         .stdout
         .lines()
@@ -83,7 +83,7 @@ fn the_demo_server_says_where_it_listens_and_takes_calls() {
         let told = warmline.run(&["call", &url, "pay", "amount=1"]);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
     }
 }
 
@@ -103,7 +103,7 @@ fn the_commands_that_the_demo_prints_do_what_it_shows() {
         "{\"count\":1}",
         "written",
         "blue",
-        "said no\n  where: tools/call note_read\n  why: there is no note colour",
+        "returned an error\n  where: tools/call note_read\n  why: there is no note colour",
         "may have been executed, check before calling again",
         "exit 4",
         "{\"count\":2}",
@@ -166,7 +166,7 @@ fn typed_in_a_shell(warmline: &Warmline, commands: &[String]) -> String {
         };
         script.push_str(&format!("{command}\n{then}\n"));
     }
-    let folder = std::path::Path::new(crate::warmline::BINARY)
+    let folder = std::path::Path::new(crate::isolated_binary::BINARY)
         .parent()
         .unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.display());
@@ -184,5 +184,5 @@ fn typed_in_a_shell(warmline: &Warmline, commands: &[String]) -> String {
 #[test]
 fn an_option_that_the_demo_server_does_not_have_is_told() {
     let told = Warmline::new().run(&["demo-server", "--stdio", "--", "--nonsense", "1"]);
-    assert_eq!(told.exit, 2, "{told}");
+    told.exits(2);
 }

@@ -2,20 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use warmline_testkit::personality::Personality;
-use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
+use warmline_testkit::faults::personality::Personality;
+use warmline_testkit::{CannedReply, Fault, FaultRule, LedgerServer};
 
-use crate::warmline::{BINARY, Told, Warmline, against_demo};
-use crate::{servers, tells};
+use crate::isolated_binary::{BINARY, CommandOutput, Warmline, against_demo};
+use crate::{broken_servers, shows, tells};
 
 /// P6: that a server works is shown by a real request, whose time is told.
 #[test]
 fn a_good_server_is_described() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&against_demo(&["doctor"], &["--era", "legacy"])), @r#"
-    exit: 0
-    ----- stdout -----
-    config        ok      typed: [WARMLINE] demo-server --stdio --era legacy
+    shows!(warmline, @r#"
+    $ warmline doctor -- [DEMO] --era legacy
+    config        ok      command line: [WARMLINE] demo-server --stdio --era legacy
     program       ok      [WARMLINE] (the path given)
     path          ok      [N] folders, as ours
     start         ok      ready after [TIME]
@@ -23,38 +22,37 @@ fn a_good_server_is_described() {
     sessions      ok      legacy: keeps state, one process per run; modern: not spoken
     versions      ok      legacy 2025-11-25; it calls itself warmline-ledger 0.1.0
     capabilities  ok      completions, logging, prompts, resources, tools
-    tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
+    tools         ok      24 tools, 8 read-only, 15 without a hint about running twice
     first call    ok      tools/list took [TIME]
     stderr        ok      silent
-    environment   ok      nothing of ours is kept from it
-    would send    ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    environment   ok      every variable is passed on
+    would send    ok      the default variables (PATH, HOME, LANG …) · no secrets
 
     all is well (13 questions)
     "#);
     let server = LedgerServer::start(Personality::dual()).unwrap();
-    tells!(warmline.run(&["doctor", &server.url()]), @r#"
-    exit: 0
-    ----- stdout -----
-    config        ok      typed: http://127.0.0.1:[PORT]/mcp
+    shows!(warmline, "[SERVER]" = server.url(), @r#"
+    $ warmline doctor [SERVER]
+    config        ok      command line: http://127.0.0.1:[PORT]/mcp
     connect       ok      127.0.0.1 port [PORT] answered
     start         ok      ready after [TIME]
     era           ok      modern 2026-07-28: `server/discover` → HTTP 200, a result (P1)
     versions      ok      modern 2026-07-28, legacy 2025-11-25; it calls itself warmline-ledger 0.1.0
     capabilities  ok      completions, logging, prompts, resources, tools
-    tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
+    tools         ok      24 tools, 8 read-only, 15 without a hint about running twice
     first call    ok      tools/list took [TIME]
     would send    ok      no headers of yours · no secrets
     sessions      look    modern: keeps nothing per session; legacy: keeps state, one session per run
-                  hint: if its tools remember things between calls, speak legacy: `--era legacy`, or `era = "legacy"`
+                  hint: if its tools need state between calls, speak legacy: `--era legacy`, or `era = "legacy"`
 
     10 questions · 1 to look at
     "#);
     assert!(
-        server.ledger().received("tools/list") > 0,
+        server.ledger().messages_received("tools/list") > 0,
         "a real request is made"
     );
     assert_eq!(
-        server.ledger().received("tools/call"),
+        server.ledger().messages_received("tools/call"),
         0,
         "nothing is called"
     );
@@ -79,9 +77,9 @@ fn a_program_that_is_missing() {
     tells!(Warmline::new().run(&["doctor", "--", "no-such-program", "--stdio"]), @r"
     exit: 2
     ----- stdout -----
-    config       ok      typed: no-such-program --stdio
-    environment  ok      nothing of ours is kept from it
-    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    config       ok      command line: no-such-program --stdio
+    environment  ok      every variable is passed on
+    would send   ok      the default variables (PATH, HOME, LANG …) · no secrets
     program      broken  the program of `no-such-program` was not found: `no-such-program`
                  why: searched PATH [PATH]
                  hint: install it, or give its full path as `command`
@@ -91,28 +89,28 @@ fn a_program_that_is_missing() {
     tells!(Warmline::new().run(&["doctor", "--offline", "--", "no-such-program"]), @r"
     exit: 2
     ----- stdout -----
-    config       ok      typed: no-such-program
-    environment  ok      nothing of ours is kept from it
-    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    config       ok      command line: no-such-program
+    environment  ok      every variable is passed on
+    would send   ok      the default variables (PATH, HOME, LANG …) · no secrets
     start        unseen  it was not started (--offline)
     program      broken  `no-such-program` is in none of the 2 folders of PATH
-                 hint: install it, or give its full path as `command`; the login shell's PATH was not asked
+                 hint: install it, or give its full path as `command`; the PATH of the login shell was not searched
 
     5 questions · 1 unseen · 1 broken
-    nothing was started or contacted: without `--offline` it is
+    no server was started or contacted: remove `--offline` to do so
     ");
 }
 
 #[test]
 fn a_url_that_answers_html() {
-    let server = servers::html();
+    let server = broken_servers::html();
     tells!(Warmline::new().run(&["doctor", &server.url()]), @r"
     exit: 2
     ----- stdout -----
-    config      ok      typed: http://127.0.0.1:[PORT]/mcp
+    config      ok      command line: http://127.0.0.1:[PORT]/mcp
     connect     ok      127.0.0.1 port [PORT] answered
     would send  ok      no headers of yours · no secrets
-    era         broken  what `127.0.0.1:[PORT]` answered is not an MCP answer
+    era         broken  the answer of `127.0.0.1:[PORT]` is not an MCP answer
                 why: HTTP 200, a web page: Welcome
                 hint: check the URL: an MCP endpoint often ends in /mcp
 
@@ -126,10 +124,10 @@ fn a_server_that_needs_a_token() {
     tells!(Warmline::new().run(&["doctor", &server.url()]), @r#"
     exit: 2
     ----- stdout -----
-    config      ok      typed: http://127.0.0.1:[PORT]/mcp
+    config      ok      command line: http://127.0.0.1:[PORT]/mcp
     connect     ok      127.0.0.1 port [PORT] answered
     would send  ok      no headers of yours · no secrets
-    credential  broken  `127.0.0.1:[PORT]` wants a credential, and none was sent
+    credential  broken  `127.0.0.1:[PORT]` requires a credential, and none was sent
                 why: HTTP 401 "Unauthorized"
                 hint: the variable `MCP_AUTH_TOKEN`, for a URL that is typed; or `--header-env Authorization=VARIABLE`, where the variable holds `Bearer …`; or `credential = { env = "VARIABLE" }` in the configuration, where it holds the token alone
 
@@ -146,14 +144,14 @@ fn a_server_that_needs_a_token() {
     tells!(told, @r#"
     exit: 0
     ----- stdout -----
-    config        ok      typed: http://127.0.0.1:[PORT]/mcp
+    config        ok      command line: http://127.0.0.1:[PORT]/mcp
     connect       ok      127.0.0.1 port [PORT] answered
     start         ok      ready after [TIME]
     era           ok      legacy 2025-11-25: `server/discover` → HTTP 400, -32600 "Bad Request: Missing session ID" (P9), `initialize` → HTTP 200, a result
     sessions      ok      legacy: keeps state, one session per run; modern: not spoken
     versions      ok      legacy 2025-11-25; it calls itself warmline-ledger 0.1.0
     capabilities  ok      completions, logging, prompts, resources, tools
-    tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
+    tools         ok      24 tools, 8 read-only, 15 without a hint about running twice
     first call    ok      tools/list took [TIME]
     would send    ok      authorization: …
 
@@ -163,7 +161,7 @@ fn a_server_that_needs_a_token() {
 
 #[test]
 fn a_certificate_that_is_over() {
-    let (authority, tls) = servers::expired_tls();
+    let (authority, tls) = broken_servers::expired_tls();
     let server = LedgerServer::start_tls(Personality::legacy(), tls).unwrap();
     let warmline = Warmline::new();
     let file = warmline.write("ca.pem", &authority);
@@ -171,12 +169,12 @@ fn a_certificate_that_is_over() {
     tells!(warmline.run(&words), @r"
     exit: 2
     ----- stdout -----
-    config      ok      typed: https://localhost:[PORT]/mcp
+    config      ok      command line: https://localhost:[PORT]/mcp
     connect     ok      localhost port [PORT] answered
     would send  ok      no headers of yours · no secrets
     tls         broken  `localhost:[PORT]` could not be reached safely: TLS to https://localhost:[PORT]/mcp failed
                 why: its certificate expired [N] days ago
-                hint: whoever runs the server must renew its certificate; or this machine's clock is wrong
+                hint: the certificate must be renewed at the server; or this machine's clock is wrong
 
     4 questions · 1 broken
     ");
@@ -186,7 +184,7 @@ fn a_certificate_that_is_over() {
     clippy::disallowed_methods,
     reason = "how long the binary takes is what is tested"
 )]
-fn within(limit: Duration, run: impl FnOnce() -> Told) -> Told {
+fn within(limit: Duration, run: impl FnOnce() -> CommandOutput) -> CommandOutput {
     let begun = Instant::now();
     let told = run();
     assert!(begun.elapsed() < limit, "it took {:?}", begun.elapsed());
@@ -195,17 +193,17 @@ fn within(limit: Duration, run: impl FnOnce() -> Told) -> Told {
 
 #[test]
 fn a_server_that_hangs() {
-    let server = servers::silent();
+    let server = broken_servers::silent();
     let warmline = Warmline::new();
     let words = ["doctor", &server.url(), "--timeout", "1s"];
     tells!(within(Duration::from_secs(20), || warmline.run(&words)), @r"
     exit: 2
     ----- stdout -----
-    config      ok      typed: http://127.0.0.1:[PORT]/mcp
+    config      ok      command line: http://127.0.0.1:[PORT]/mcp
     connect     ok      127.0.0.1 port [PORT] answered
     would send  ok      no headers of yours · no secrets
     start       broken  `127.0.0.1:[PORT]` did not answer in time
-                hint: it takes connections and stays silent: it may hang, or be something else than an MCP server; or allow more time with `--timeout`
+                hint: it accepts connections and does not answer: it may hang, or not be an MCP server; or allow more time with `--timeout`
 
     settings
       connect_timeout    1s  the command line
@@ -220,12 +218,12 @@ fn a_server_that_hangs() {
     tells!(within(Duration::from_secs(20), || warmline.run(&words)), @r"
     exit: 2
     ----- stdout -----
-    config       ok      typed: sleep 600
+    config       ok      command line: sleep 600
     program      ok      sleep → [BIN]/sleep
-    environment  ok      nothing of ours is kept from it
-    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    environment  ok      every variable is passed on
+    would send   ok      the default variables (PATH, HOME, LANG …) · no secrets
     start        broken  `sleep` showed no sign of life within [TIME] of its start (`start_timeout`)
-                 hint: start it by hand and see what it says: `sleep 600`; or allow more time with `--timeout`
+                 hint: start it by hand and read its output: `sleep 600`; or allow more time with `--timeout`
 
     settings
       connect_timeout    1s  the command line
@@ -245,25 +243,23 @@ fn a_folder_that_is_not_trusted() {
         "warmline.toml",
         "[servers.prog]\ncommand = ['touch', 'ran']\n",
     );
-    tells!(warmline.run(&["doctor", "prog"]), @r"
-    exit: 2
-    ----- stdout -----
+    shows!(warmline, @r"
+    $ warmline doctor prog
     config      ok      the file can be read, no unknown keys
     trust       broken  [WORK]/warmline.toml: `warmline.toml` of this folder is not trusted yet
                 why: a configuration file can start programs, and this one lies in the working folder
                 hint: look at what it does and accept it: `warmline trust`
 
     2 questions · 1 broken
-    ");
-    tells!(warmline.run(&["doctor"]), @r"
     exit: 2
-    ----- stdout -----
+    $ warmline doctor
     config      ok      [WORK]/warmline.toml: 1 server, no unknown keys
     trust       broken  [WORK]/warmline.toml: `warmline.toml` of this folder is not trusted yet
                 why: a configuration file can start programs, and this one lies in the working folder
                 hint: look at what it does and accept it: `warmline trust`
 
     2 questions · 1 broken
+    exit: 2
     ");
     assert!(!warmline.work().join("ran").exists());
 }
@@ -273,13 +269,13 @@ fn a_program_that_ends_at_once() {
     tells!(Warmline::new().run(&["doctor", "--", "sh", "-c", "echo 'no licence' >&2; exit 3"]), @r"
     exit: 2
     ----- stdout -----
-    config       ok      typed: sh -c 'echo '\''no licence'\'' >&2; exit 3'
+    config       ok      command line: sh -c 'echo '\''no licence'\'' >&2; exit 3'
     program      ok      sh → [BIN]/sh
-    environment  ok      nothing of ours is kept from it
-    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    environment  ok      every variable is passed on
+    would send   ok      the default variables (PATH, HOME, LANG …) · no secrets
     start        broken  `sh` ended with exit status 3
                  why: no licence
-                 hint: start it by hand and see what it says: `sh -c 'echo '\''no licence'\'' >&2; exit 3'`
+                 hint: start it by hand and read its output: `sh -c 'echo '\''no licence'\'' >&2; exit 3'`
 
     5 questions · 1 broken
     ");
@@ -293,7 +289,7 @@ fn a_program_of_both_eras_is_told_by_whom_it_is_shared() {
         "modern: keeps state, one process per identity",
         "legacy: keeps state, one process per run",
     ] {
-        assert!(told.stdout.contains(leg), "{told}");
+        told.prints(leg);
     }
 }
 
@@ -306,17 +302,17 @@ fn what_a_program_would_miss_is_looked_at() {
     tells!(told, @r"
     exit: 0
     ----- stdout -----
-    config       ok      typed: sh --key FILL_IN
+    config       ok      command line: sh --key FILL_IN
     program      ok      sh → [BIN]/sh
-    would send   ok      the usual variables, and NOT_SET_HERE: …
+    would send   ok      the default variables, and NOT_SET_HERE: …
     start        unseen  it was not started (--offline)
     arguments    look    `FILL_IN` stands where `warmline init` left a secret out
                  hint: put the value there
-    environment  look    the program will miss NOT_SET_HERE: it is to be passed on, and not set
-                 hint: set NOT_SET_HERE where Warmline is started, or take it out of `env_pass`
+    environment  look    `env_pass` names NOT_SET_HERE, which is not set
+                 hint: set NOT_SET_HERE where Warmline is started, or remove it from `env_pass`
 
     6 questions · 1 unseen · 2 to look at
-    nothing was started or contacted: without `--offline` it is
+    no server was started or contacted: remove `--offline` to do so
     ");
 }
 
@@ -339,19 +335,19 @@ fn a_program_that_prints_something_else_and_ends() {
     ----- stderr -----
     error[open-failed]: `sh` ended with exit status 3
       where: sh -c 'echo Usage: x [$KEY]; exit 3'
-      why: "Usage: x [[redacted: KEY]]" stands in its output, and is no message
+      why: its output has a line that is no message: "Usage: x [[redacted: KEY]]"
       delivery: unsent (not executed, safe to call again)
-      hint: start it by hand and see what it says: `sh -c 'echo Usage: x [$KEY]; exit 3'`
+      hint: start it by hand and read its output: `sh -c 'echo Usage: x [$KEY]; exit 3'`
     "#);
     let script = "i=0; while [ $i -lt 200 ]; do echo hello; i=$((i+1)); done; sleep 600";
-    tells!(warmline.run(&["tools", "--", "sh", "-c", script]), @r#"
+    shows!(warmline, "[SCRIPT]" = script, @r#"
+    $ warmline tools -- sh -c [SCRIPT]
+    2> error[open-failed]: `sh` was ended: its output is not MCP (100 lines or 1 MiB in a row)
+    2>   where: sh -c 'i=0; while [ $i -lt 200 ]; do echo hello; i=$((i+1)); done; sleep 600'
+    2>   why: its output has a line that is no message: "hello"
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: start the program by hand: its standard output is for MCP messages only; everything else belongs on stderr
     exit: 3
-    ----- stderr -----
-    error[open-failed]: `sh` was ended: its output is not MCP (100 lines or 1 MiB in a row)
-      where: sh -c 'i=0; while [ $i -lt 200 ]; do echo hello; i=$((i+1)); done; sleep 600'
-      why: "hello" stands in its output, and is no message
-      delivery: unsent (not executed, safe to call again)
-      hint: start the program by hand: its output is for MCP messages alone, and everything else belongs on stderr
     "#);
 }
 
@@ -364,13 +360,13 @@ fn a_program_that_prints_something_else_and_stays() {
     tells!(warmline.run(&words), @r#"
     exit: 2
     ----- stdout -----
-    config       ok      typed: sh -c 'while read -r line; do echo I got a line; done'
+    config       ok      command line: sh -c 'while read -r line; do echo I got a line; done'
     program      ok      sh → [BIN]/sh
-    environment  ok      nothing of ours is kept from it
-    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    environment  ok      every variable is passed on
+    would send   ok      the default variables (PATH, HOME, LANG …) · no secrets
     era          broken  `sh` wrote no MCP message within [TIME] of its start (`start_timeout`)
-                 why: "I got a line" stands in its output, and is no message
-                 hint: start the program by hand: its output is for MCP messages alone, and everything else belongs on stderr
+                 why: its output has a line that is no message: "I got a line"
+                 hint: start the program by hand: its standard output is for MCP messages only; everything else belongs on stderr
 
     settings
       connect_timeout    1s  the command line
@@ -384,11 +380,11 @@ fn a_program_that_prints_something_else_and_stays() {
     for (said, told_so) in [
         (
             "echo Ready.",
-            r#"1 line of its output was no message: "Ready.""#,
+            r#"1 line of its output is no message: "Ready.""#,
         ),
         (
             "echo Ready.; echo Go.",
-            r#"2 lines of its output were no messages, the last is "Go.""#,
+            r#"2 lines of its output are no messages, the last is "Go.""#,
         ),
     ] {
         let script = format!(r#"{said}; exec "$0" demo-server --stdio"#);
@@ -402,12 +398,11 @@ fn a_program_that_prints_something_else_and_stays() {
 #[test]
 fn everything_that_is_configured_is_looked_at_without_starting_it() {
     let warmline = Warmline::new().with("GITHUB_PAT", "x");
-    tells!(warmline.run(&["doctor"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline doctor
     config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
-                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
-    settings    look    GITHUB_PAT is set, and nothing reads it
+                hint: give a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
+    settings    look    GITHUB_PAT is set, but nothing reads it
                 hint: name the variable for its server: `credential = { env = "…" }`
 
     2 questions · 2 to look at
@@ -426,38 +421,36 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
     config      ok      [HOME]/.config/warmline/warmline.toml: 4 servers, no unknown keys
     good        unseen  sh
     web         unseen  https://example.com/mcp?…
-    settings    look    GITHUB_PAT is set, and nothing reads it
+    settings    look    GITHUB_PAT is set, but nothing reads it
                 hint: name the variable for its server: `credential = { env = "…" }`
     gone        broken  `no-such-program` is in none of the 2 folders of PATH
-                hint: install it, or give its full path as `command`; the login shell's PATH was not asked
+                hint: install it, or give its full path as `command`; the PATH of the login shell was not searched
     token       broken  [HOME]/.config/warmline/warmline.toml:9:1: `NOT_SET` is not set, and `token` takes its token from it
                 hint: set `NOT_SET` in the environment of this command
 
     6 questions · 2 unseen · 1 to look at · 2 broken
-    nothing was started or contacted: `warmline doctor NAME` does
+    no server was started or contacted: `warmline doctor NAME` does
     "#);
-    tells!(warmline.run(&["doctor", "gone", "--offline"]), @r#"
-    exit: 2
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline doctor gone --offline
     config       ok      [HOME]/.config/warmline/warmline.toml:5:10, no unknown keys
-    trust        ok      a user file needs none
-    environment  ok      [N] variables of ours are not passed on; GITHUB_PAT looks like a secret
-    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    trust        ok      not needed for a user file
+    environment  ok      1 variable is not passed on; GITHUB_PAT looks like a secret
+    would send   ok      the default variables (PATH, HOME, LANG …) · no secrets
     start        unseen  it was not started (--offline)
-    settings     look    GITHUB_PAT is set, and nothing reads it
+    settings     look    GITHUB_PAT is set, but nothing reads it
                  hint: name the variable for its server: `credential = { env = "…" }`
     program      broken  `no-such-program` is in none of the 2 folders of PATH
-                 hint: install it, or give its full path as `command`; the login shell's PATH was not asked
+                 hint: install it, or give its full path as `command`; the PATH of the login shell was not searched
 
     7 questions · 1 unseen · 1 to look at · 1 broken
-    nothing was started or contacted: without `--offline` it is
-    "#);
-    tells!(warmline.run(&["doctor", "goood"]), @r"
+    no server was started or contacted: remove `--offline` to do so
     exit: 2
-    ----- stderr -----
-    error[server-unknown]: no server is called `goood`
-      hint: did you mean `good`?
-    ");
+    $ warmline doctor goood
+    2> error[server-unknown]: no server is called `goood`
+    2>   hint: did you mean `good`?
+    exit: 2
+    "#);
 }
 
 #[test]
@@ -465,12 +458,8 @@ fn a_variable_that_a_child_will_miss_is_named() {
     let warmline = Warmline::new().with("GITHUB_TOKEN", "canary");
     warmline.write_user("warmline.toml", "[servers.github]\ncommand = ['sh']\n");
     let told = warmline.run(&["doctor", "github", "--offline"]);
-    assert!(
-        told.stdout
-            .contains("the program will not see GITHUB_TOKEN"),
-        "{told}"
-    );
-    assert!(told.stdout.contains("--env-pass GITHUB_TOKEN"), "{told}");
+    told.prints("the program does not get GITHUB_TOKEN")
+        .prints("--env-pass GITHUB_TOKEN");
 }
 
 #[test]
@@ -478,25 +467,29 @@ fn a_doctor_does_not_send_to_the_doctor() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warmline = Warmline::new();
     let table = [
-        (Canned::new(404, "not here"), "many servers are at `/mcp`"),
         (
-            Canned::new(429, "slow down").header("Retry-After", "7"),
-            "it asks to wait 7 s",
+            CannedReply::new(404, "not here"),
+            "many servers are at `/mcp`",
         ),
-        (Canned::new(403, "no"), "the credential may not do that"),
-        (Canned::new(500, "oops"), "look into its log"),
         (
-            Canned::redirect(302, "http://127.0.0.1:1/"),
-            "use the URL it sends to",
+            CannedReply::new(429, "slow down").header("Retry-After", "7"),
+            "the server asks to wait 7 s",
+        ),
+        (
+            CannedReply::new(403, "no"),
+            "the credential may lack the permission",
+        ),
+        (CannedReply::new(500, "oops"), "and its log"),
+        (
+            CannedReply::redirect(302, "http://127.0.0.1:1/"),
+            "use the URL that it redirects to",
         ),
     ];
     for (canned, hint) in table {
-        server.inject(Rule::new(Fault::Reply(canned)).always());
+        server.inject(FaultRule::new(Fault::Reply(canned)).always());
         let told = warmline.run(&["doctor", &server.url()]);
-        server.control().clear();
-        assert_eq!(told.exit, 2, "{told}");
-        assert!(told.stdout.contains(hint), "{told}");
-        assert!(!told.stdout.contains("warmline doctor"), "{told}");
+        server.control().clear_faults();
+        told.exits(2).prints(hint).does_not_print("warmline doctor");
     }
 }
 
@@ -506,12 +499,10 @@ fn what_is_kept_from_a_child_is_named_when_asked_for() {
         .with("ACME_TOKEN", "canary")
         .with("EDITOR", "canary");
     let told = warmline.run(&against_demo(&["doctor"], &[]));
-    assert!(
-        told.stdout.contains("ACME_TOKEN looks like a secret") && !told.stdout.contains("EDITOR"),
-        "{told}"
-    );
+    told.prints("ACME_TOKEN looks like a secret")
+        .does_not_print("EDITOR");
     let told = warmline.run(&against_demo(&["doctor", "-v"], &[]));
-    assert!(told.stdout.contains("ACME_TOKEN, EDITOR"), "{told}");
+    told.prints("ACME_TOKEN, EDITOR");
     assert!(!told.everything().contains("canary"), "{told}");
 }
 
@@ -520,8 +511,5 @@ fn a_port_without_tls() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let url = server.url().replace("http://", "https://");
     let told = Warmline::new().run(&["doctor", &url, "--timeout", "1s"]);
-    assert!(
-        told.exit == 2 && told.stdout.contains("try the URL with `http://`"),
-        "{told}"
-    );
+    told.exits(2).prints("try the URL with `http://`");
 }

@@ -1,10 +1,10 @@
 //! Hints that say at once what is to be done: nobody is sent to another command to read it there.
 
-use warmline_testkit::personality::Personality;
-use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
+use warmline_testkit::faults::personality::Personality;
+use warmline_testkit::{CannedReply, Fault, FaultRule, LedgerServer};
 
-use crate::tells;
-use crate::warmline::Warmline;
+use crate::isolated_binary::Warmline;
+use crate::{shows, tells};
 
 #[test]
 fn what_a_server_answers_an_opening_with_says_what_to_do() {
@@ -12,16 +12,16 @@ fn what_a_server_answers_an_opening_with_says_what_to_do() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     #[rustfmt::skip]
     let table = [
-        (Canned::new(404, "not here"),                            "older ones at `/sse`"),
-        (Canned::new(403, "no"),                                  "the credential may not do that"),
-        (Canned::new(429, "slow").header("Retry-After", "30"),    "it asks to wait 30 s, then try again"),
-        (Canned::redirect(307, "/mcp/"),                          "/mcp/`"),
-        (Canned::redirect(308, "/other"),                         "/other`"),
-        (Canned::redirect(307, "/mcp?key=canary"),                "use the URL it sends to, if you trust it"),
-        (Canned::redirect(307, "http://127.0.0.1:1/mcp"),         "use the URL it sends to, if you trust it"),
+        (CannedReply::new(404, "not here"),                            "older ones at `/sse`"),
+        (CannedReply::new(403, "no"),                                  "the credential may lack the permission"),
+        (CannedReply::new(429, "slow").header("Retry-After", "30"),    "the server asks to wait 30 s"),
+        (CannedReply::redirect(307, "/mcp/"),                          "/mcp/`"),
+        (CannedReply::redirect(308, "/other"),                         "/other`"),
+        (CannedReply::redirect(307, "/mcp?key=canary"),                "use the URL that it redirects to, if you trust it"),
+        (CannedReply::redirect(307, "http://127.0.0.1:1/mcp"),         "use the URL that it redirects to, if you trust it"),
     ];
     for (canned, hint) in table {
-        server.inject(Rule::new(Fault::Reply(canned)).always());
+        server.inject(FaultRule::new(Fault::Reply(canned)).always());
         for words in [
             ["call", &server.url(), "counter"].as_slice(),
             &["call", &server.url(), "counter", "--run", "trip"],
@@ -33,17 +33,17 @@ fn what_a_server_answers_an_opening_with_says_what_to_do() {
                 "{told}"
             );
         }
-        server.control().clear();
+        server.control().clear_faults();
     }
-    server.inject(Rule::new(Fault::Reply(Canned::redirect(307, "/mcp/"))).always());
-    tells!(warmline.run(&["tools", &server.url()]), @r"
+    server.inject(FaultRule::new(Fault::Reply(CannedReply::redirect(307, "/mcp/"))).always());
+    shows!(warmline, "[SERVER]" = server.url(), @r"
+    $ warmline tools [SERVER]
+    2> error[open-failed]: `127.0.0.1:[PORT]` redirects elsewhere, and redirects are not followed
+    2>   where: http://127.0.0.1:[PORT]/mcp
+    2>   why: HTTP 307 to /mcp/
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: use the URL that it redirects to: `http://127.0.0.1:[PORT]/mcp/`
     exit: 3
-    ----- stderr -----
-    error[open-failed]: `127.0.0.1:[PORT]` sends us elsewhere, which we do not follow
-      where: http://127.0.0.1:[PORT]/mcp
-      why: HTTP 307 to /mcp/
-      delivery: unsent (not executed, safe to call again)
-      hint: use the URL it sends to: `http://127.0.0.1:[PORT]/mcp/`
     ");
 }
 
@@ -107,7 +107,7 @@ fn a_server_that_is_gone_between_two_commands_of_a_run_is_told_as_that() {
       where: tools/list
       why: Connection refused (os error 111)
       delivery: unsent (not executed, safe to call again)
-      hint: nobody listens there: start the server, or check host and port
+      hint: nothing listens there: start the server, or check host and port
     ");
 }
 
@@ -117,13 +117,13 @@ fn a_silent_program_is_told_with_the_setting_that_decides() {
     let warmline = Warmline::new();
     let hang = "[servers.hang]\ncommand = ['sleep', '600']\nstart_timeout = '1s'\n";
     let file = warmline.write("w.toml", hang).display().to_string();
-    tells!(warmline.run(&["call", "hang", "x", "--config", &file]), @r"
+    shows!(warmline, "[FILE]" = file, @r"
+    $ warmline call hang x --config [FILE]
+    2> error[open-failed]: `hang` showed no sign of life within [TIME] of its start (`start_timeout`)
+    2>   where: sleep 600
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: start it by hand and read its output: `sleep 600`; or allow more time: `start_timeout` in [WORK]/w.toml:1:10, or `--timeout`
     exit: 3
-    ----- stderr -----
-    error[open-failed]: `hang` showed no sign of life within [TIME] of its start (`start_timeout`)
-      where: sleep 600
-      delivery: unsent (not executed, safe to call again)
-      hint: start it by hand and see what it says: `sleep 600`; or allow more time: `start_timeout` in [WORK]/w.toml:1:10, or `--timeout`
     ");
 }
 
@@ -136,9 +136,9 @@ fn an_authority_for_a_url_without_tls_is_told() {
     tells!(warmline.run(&words), @r"
     exit: 2
     ----- stderr -----
-    error[usage-bad-argument]: the file of `--ca-file` cannot be read
+    error[usage-bad-argument]: cannot read the file of `--ca-file`
       why: nope.pem: No such file or directory (os error 2)
-      hint: name a file that holds certificates, in the form PEM
+      hint: name a file of certificates in PEM format
     ");
     warmline.write("nope.pem", "");
     tells!(warmline.run(&words), @r#"
@@ -146,7 +146,7 @@ fn an_authority_for_a_url_without_tls_is_told() {
     ----- stdout -----
     {"count":1}
     ----- stderr -----
-    note: `--ca-file` is of no use here: a URL with `http://` has no certificate
+    note: `--ca-file` has no effect: a URL with `http://` has no certificate
     "#);
 }
 
@@ -154,13 +154,13 @@ fn an_authority_for_a_url_without_tls_is_told() {
 #[test]
 fn a_program_that_repeats_what_it_hears_is_told() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&["call", "x", "--", "cat"]), @r"
+    shows!(warmline, @r"
+    $ warmline call x -- cat
+    2> error[open-failed]: `cat` repeats what is sent to it
+    2>   why: it is not an MCP server
+    2>   delivery: unsent (not executed, safe to call again)
+    2>   hint: check the command: an argument that starts MCP may be missing
     exit: 3
-    ----- stderr -----
-    error[open-failed]: `cat` repeats what is sent to it
-      why: it is not an MCP server
-      delivery: unsent (not executed, safe to call again)
-      hint: look at the command: it may lack the words that make it serve MCP
     ");
 }
 
@@ -170,31 +170,31 @@ fn of_many_mistakes_the_first_is_told() {
     let warmline = Warmline::new();
     let text = "[servers.a]\nurl = 'http://a/mcp'\ncommand = ['x']\n\n[servers.b]\nurll = 'http://b'\n\n[gatewy]\n";
     let file = warmline.write("bad.toml", text).display().to_string();
-    tells!(warmline.run(&["call", "a", "x", "--config", &file]), @r"
+    shows!(warmline, "[FILE]" = file, @r"
+    $ warmline call a x --config [FILE]
+    2> error[config-bad-value]: `a` has a `command` and a `url`; a server has one of them
+    2>   where: [WORK]/bad.toml:1:10
+    2>   hint: keep `command` for a program that is started here, `url` for a server that runs; and 2 more: `warmline check [WORK]/bad.toml`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `a` has a `command` and a `url`; a server has one of them
-      where: [WORK]/bad.toml:1:10
-      hint: keep `command` for a program that is started here, `url` for a server that runs; and 2 more: `warmline check [WORK]/bad.toml`
     ");
     let text = "[servers.a]\nera = 'legacy'\nurl = 'htp://a/mcp'\n";
     let file = warmline.write("bad.toml", text).display().to_string();
-    tells!(warmline.run(&["call", "a", "x", "--config", &file]), @r"
+    shows!(warmline, "[FILE]" = file, @r"
+    $ warmline call a x --config [FILE]
+    2> error[config-bad-value]: the `url` of `a` is not a URL
+    2>   where: [WORK]/bad.toml:3:7
+    2>   why: `htp` is not a scheme of MCP; `http` and `https` are
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: the `url` of `a` is not a URL
-      where: [WORK]/bad.toml:3:7
-      why: `htp` is not a scheme of MCP; `http` and `https` are
     ");
     let text = r#"{"mcpServers": {"a": {"url": "${NOPE}/mcp"}}}"#;
     let file = warmline.write("bad.json", text).display().to_string();
-    tells!(warmline.run(&["call", "a", "x", "--config", &file]), @r"
+    shows!(warmline, "[FILE]" = file, @r"
+    $ warmline call a x --config [FILE]
+    2> error[config-bad-value]: a variable of `a` cannot be filled in
+    2>   where: [WORK]/bad.json:1:22
+    2>   why: `NOPE` is not set
+    2>   hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: a variable of `a` cannot be filled in
-      where: [WORK]/bad.json:1:22
-      why: `NOPE` is not set
-      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     ");
 }
 
@@ -206,21 +206,15 @@ fn check_tells_of_gaps() {
     warmline.write("warmline.toml", text);
     assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
     warmline.write("warmline.toml", &format!("{text}# more\n"));
-    tells!(warmline.run(&["check"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r"
+    $ warmline check
     ok  [WORK]/warmline.toml · 1 server · changed since it was trusted: `warmline trust`
-    ----- stderr -----
-    note: `a` has a `FILL_IN` still: put in what belongs there; a secret is better passed on, or filled in by a shell (docs/CONFIG.md, Secrets)
-    note: `a` passes `NOT_HERE` on, and it is not set here
-    ");
-    tells!(warmline.run(&["add", "b", "http://127.0.0.1:1/mcp", "--here"]), @r"
-    exit: 0
-    ----- stdout -----
+    2> note: `a` still has a `FILL_IN`: put the value there; for secrets better use `env_pass` (docs/guide/configuration.md, Secrets)
+    2> note: `a` passes `NOT_HERE` on, and it is not set here
+    $ warmline add b http://127.0.0.1:[PORT]/mcp --here
     added b to [WORK]/warmline.toml
-    ----- stderr -----
-    next: `warmline doctor b`
-    note: [WORK]/warmline.toml is not trusted: `warmline trust`
+    2> next: `warmline doctor b`
+    2> note: [WORK]/warmline.toml is not trusted: `warmline trust`
     ");
 }
 
@@ -229,12 +223,9 @@ fn check_tells_of_gaps() {
 fn a_file_that_add_wrote_is_accepted_by_that() {
     let warmline = Warmline::new();
     let told = warmline.run(&["add", "b", "http://127.0.0.1:1/mcp", "--here"]);
-    assert!(!told.stderr.contains("not trusted"), "{told}");
+    told.does_not_say("not trusted");
     let told = warmline.run(&["doctor", "b"]);
-    assert!(
-        told.stdout.contains("or by writing it (`add --here`)"),
-        "{told}"
-    );
+    told.prints("by `warmline trust` or `add --here`");
 }
 
 /// Whoever waits for a request in the clear is silent to a greeting of TLS.

@@ -1,7 +1,7 @@
 //! `warmline init` and `warmline add`: a file to begin with, and more servers in it.
 
-use crate::tells;
-use crate::warmline::Warmline;
+use crate::isolated_binary::Warmline;
+use crate::{shows, tells};
 
 /// What desktop clients have is taken over, without one secret.
 #[test]
@@ -24,26 +24,24 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
         r#"{"servers": {"remote": {"url": "https://other.example/mcp"}, "third": {"type": "http", "url": "https://third.example/mcp"}}}"#,
     );
     at_home(".claude.json", r#"{"projects": {}}"#);
-    tells!(warmline.run(&["init"]), @r"
-    exit: 0
-    ----- stdout -----
-    wrote [HOME]/.config/warmline/warmline.toml · 3 servers taken over
+    shows!(warmline, @r"
+    $ warmline init
+    wrote [HOME]/.config/warmline/warmline.toml · 3 servers imported
       notes   from Cursor
         to do: arguments that may be secret stand as `FILL_IN`
         to do: set the variable `NOTES_KEY` yourself
       remote  from Cursor
         to do: put the token, without `Bearer`, into `REMOTE_TOKEN`
       third   from VS Code
-    ----- stderr -----
-    note: not taken over from VS Code: another `remote`, https://other.example/mcp; the one of Cursor is taken
-    next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
+    2> note: not imported from VS Code: another `remote`, https://other.example/mcp; the one of Cursor is used
+    2> next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
     ");
     let file = warmline.home().join(".config/warmline/warmline.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(!text.contains("canary"), "{text}");
     insta::assert_snapshot!(text, @r#"
     # What Warmline stands in front of. `warmline check` looks at this file, `warmline doctor NAME` at
-    # a server, `warmline serve` serves them all. Every setting: docs/CONFIG.md
+    # a server, `warmline serve` serves them all. Every setting: docs/guide/configuration.md
 
     [gateway]
     # listen = "127.0.0.1:8484"
@@ -74,16 +72,15 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
     url = "https://third.example/mcp"
     "#);
     let told = warmline.run(&["check"]);
-    assert!(told.stdout.contains("3 servers"), "{told}");
-    tells!(warmline.run(&["init", "--no-import"]), @r"
+    told.prints("3 servers");
+    shows!(warmline, @r"
+    $ warmline init --no-import
+    2> error[usage-bad-argument]: `[HOME]/.config/warmline/warmline.toml` exists already
+    2>   hint: `warmline add NAME …` adds a server to it
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: there is a `[HOME]/.config/warmline/warmline.toml` already
-      hint: `warmline add NAME …` adds a server to it
     ");
     let again = warmline.run(&["init"]);
-    assert_eq!(again.exit, 0, "{again}");
-    assert!(again.stdout.contains("stays as it is"), "{again}");
+    again.exits(0).prints("is unchanged");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 
@@ -102,16 +99,14 @@ fn init_adds_to_a_file_what_clients_have_besides() {
         "notes": {"command": "notes"}
     }, "projects": {"/x": {"mcpServers": {"of-x": {"command": "x"}}}, "/y": {}}}"#;
     std::fs::write(warmline.home().join(".claude.json"), json).unwrap();
-    tells!(warmline.run(&["init"]), @r"
-    exit: 0
-    ----- stdout -----
-    added to [HOME]/.config/warmline/warmline.toml · 2 servers taken over
+    shows!(warmline, @r"
+    $ warmline init
+    added to [HOME]/.config/warmline/warmline.toml · 2 servers imported
       idle   from Claude Code
       notes  from Claude Code
-    ----- stderr -----
-    note: not taken over from Claude Code: what it has for single folders (`of-x`)
-    note: not taken over from Claude Code: `demo`, https://other.example/mcp; the file has another one of that name
-    next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
+    2> note: not imported from Claude Code: its servers of single folders (`of-x`)
+    2> note: not imported from Claude Code: `demo`, https://other.example/mcp; the file has another server of that name
+    2> next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
     ");
     let file = warmline.home().join(".config/warmline/warmline.toml");
     assert!(file.is_symlink(), "it lies where it lay");
@@ -128,10 +123,7 @@ fn init_adds_to_a_file_what_clients_have_besides() {
     command = ["notes"]
     "#);
     let looked = warmline.run(&["doctor"]);
-    assert!(
-        looked.stdout.contains("off     switched off in its file"),
-        "{looked}"
-    );
+    looked.prints("off     disabled in its file");
 }
 
 /// What looks like a secret in the path of a URL is not copied either, as some services hand their
@@ -154,7 +146,7 @@ fn init_copies_no_secret_out_of_the_path_of_a_url() {
         let told = warmline.run(&["init"]);
         let to_do = "to do: put the whole URL into `HOSTED_URL`: a part of \
                      https://mcp.example.com/s/…/mcp may be secret";
-        assert!(told.stdout.contains(to_do), "{told}");
+        told.prints(to_do);
         assert!(!told.everything().contains(secret), "{told}");
         let file = warmline.home().join(".config/warmline/warmline.toml");
         let text = std::fs::read_to_string(&file).unwrap();
@@ -171,7 +163,7 @@ fn init_without_servers_says_how_to_add_one() {
     tells!(Warmline::new().run(&["init"]), @r"
     exit: 0
     ----- stdout -----
-    wrote [HOME]/.config/warmline/warmline.toml · 0 servers taken over
+    wrote [HOME]/.config/warmline/warmline.toml · 0 servers imported
     ----- stderr -----
     next: `warmline add NAME URL`, or `warmline add NAME -- COMMAND`
     ");
@@ -186,16 +178,14 @@ fn init_takes_over_a_file_with_comments() {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let text = "// mine\n{\n  \"servers\": {\n    // at work\n    \"a\": { \"url\": \"https://a.example/mcp\", },\n    /* later */ \"b\": { \"commnd\": \"x\" },\n  },\n}\n";
     std::fs::write(path, text).unwrap();
-    tells!(warmline.run(&["init"]), @r"
-    exit: 0
-    ----- stdout -----
-    wrote [HOME]/.config/warmline/warmline.toml · 1 server taken over
+    shows!(warmline, @r"
+    $ warmline init
+    wrote [HOME]/.config/warmline/warmline.toml · 1 server imported
       a  from VS Code
-    ----- stderr -----
-    note: not taken over from VS Code: `b` has neither a `command` nor a `url`
-      where: [HOME]/.config/Code/User/mcp.json:6:22
-      hint: did you mean `command` by `commnd`?
-    next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
+    2> note: not imported from VS Code: `b` has neither a `command` nor a `url`
+    2>   where: [HOME]/.config/Code/User/mcp.json:6:22
+    2>   hint: did you mean `command` by `commnd`?
+    2> next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
     ");
 }
 
@@ -211,24 +201,22 @@ fn init_takes_over_servers_that_count_on_variables() {
         "b": {"url": "https://${HOST}/mcp"}
     }}"#;
     std::fs::write(path, text).unwrap();
-    tells!(warmline.run(&["init"]), @r"
-    exit: 0
-    ----- stdout -----
-    wrote [HOME]/.config/warmline/warmline.toml · 2 servers taken over
+    shows!(warmline, @r"
+    $ warmline init
+    wrote [HOME]/.config/warmline/warmline.toml · 2 servers imported
       a  from Cursor
         to do: arguments with a variable (`${…}`) stand as `FILL_IN`: none is filled in here
       b  from Cursor
         to do: put the whole URL into `B_URL`: nothing is filled into https://${HOST}/mcp here
-    ----- stderr -----
-    next: `warmline doctor`, then `warmline serve`
+    2> next: `warmline doctor`, then `warmline serve`
     ");
     // All that is missing is what was said.
-    tells!(warmline.run(&["check"]), @r"
+    shows!(warmline, @r"
+    $ warmline check
+    2> error[config-bad-value]: `b` has no `url`, and `B_URL` is not set
+    2>   where: [HOME]/.config/warmline/warmline.toml:21:10
+    2>   hint: set `B_URL`, or write the URL into the file
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `b` has no `url`, and `B_URL` is not set
-      where: [HOME]/.config/warmline/warmline.toml:21:10
-      hint: set `B_URL`, or write the URL into the file
     ");
 }
 
@@ -254,100 +242,68 @@ fn init_says_what_it_could_not_take_over() {
         r#"{"mcpServers": {"good": {"command": "x"}}}"#,
     );
     at_home(".claude.json", "");
-    tells!(warmline.run(&["init", "--json", "--here"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline init --json --here
     {"kind":"init","file":"[WORK]/warmline.toml","servers":["good"]}
-    {"kind":"note","what":"not taken over from Cursor: `bad` has neither a `command` nor a `url`","where":"[HOME]/.cursor/mcp.json:1:50","hint":"did you mean `command` by `commnd`?"}
-    {"kind":"note","what":"not taken over from VS Code: the file is not JSON","where":"[HOME]/.config/Code/User/mcp.json:2:3","why":"key must be a string","hint":"this comment is never closed: end it with `*/`"}
-    "#);
-    tells!(warmline.run(&["init"]), @r"
-    exit: 0
-    ----- stdout -----
-    wrote [HOME]/.config/warmline/warmline.toml · 1 server taken over
+    {"kind":"note","what":"not imported from Cursor: `bad` has neither a `command` nor a `url`","where":"[HOME]/.cursor/mcp.json:1:50","hint":"did you mean `command` by `commnd`?"}
+    {"kind":"note","what":"not imported from VS Code: the file is not JSON","where":"[HOME]/.config/Code/User/mcp.json:2:3","why":"key must be a string","hint":"this comment is never closed: end it with `*/`"}
+    $ warmline init
+    wrote [HOME]/.config/warmline/warmline.toml · 1 server imported
       good  from Cursor
-    ----- stderr -----
-    note: not taken over from Cursor: `bad` has neither a `command` nor a `url`
-      where: [HOME]/.cursor/mcp.json:1:50
-      hint: did you mean `command` by `commnd`?
-    note: not taken over from VS Code: the file is not JSON
-      where: [HOME]/.config/Code/User/mcp.json:2:3
-      why: key must be a string
-      hint: this comment is never closed: end it with `*/`
-    next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
-    ");
+    2> note: not imported from Cursor: `bad` has neither a `command` nor a `url`
+    2>   where: [HOME]/.cursor/mcp.json:1:50
+    2>   hint: did you mean `command` by `commnd`?
+    2> note: not imported from VS Code: the file is not JSON
+    2>   where: [HOME]/.config/Code/User/mcp.json:2:3
+    2>   why: key must be a string
+    2>   hint: this comment is never closed: end it with `*/`
+    2> next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
+    "#);
 }
 
 #[test]
 fn add_writes_one_more_server_and_breaks_nothing() {
     let warmline = Warmline::new();
-    let added = |words: &[&str]| {
-        let mut all = vec!["add"];
-        all.extend(words);
-        warmline.run(&all)
-    };
-    tells!(added(&["github", "https://example.com/mcp", "--token-env", "GITHUB_TOKEN"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline add github https://example.com/mcp --token-env GITHUB_TOKEN
     added github to [HOME]/.config/warmline/warmline.toml
-    ----- stderr -----
-    next: `warmline doctor github`
-    ");
-    tells!(added(&["time", "--env-pass", "TZ_KEY", "--", "sh", "-c", "echo 'hi'"]), @r"
-    exit: 0
-    ----- stdout -----
+    2> next: `warmline doctor github`
+    $ warmline add time --env-pass TZ_KEY -- sh -c 'echo '"'"'hi'"'"''
     added time to [HOME]/.config/warmline/warmline.toml
-    ----- stderr -----
-    next: `warmline doctor time`
-    ");
-    tells!(added(&["time", "--", "sh"]), @r"
+    2> next: `warmline doctor time`
+    $ warmline add time -- sh
+    2> error[usage-bad-argument]: `[HOME]/.config/warmline/warmline.toml` already declares `time`
+    2>   hint: choose another name, or edit the file
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `time` is declared in `[HOME]/.config/warmline/warmline.toml` already
-      hint: take another name, or edit the file
-    ");
-    tells!(added(&["My Server", "https://example.com/mcp"]), @r"
+    $ warmline add 'My Server' https://example.com/mcp
+    2> error[usage-bad-argument]: `My Server` is not a server name
+    2>   hint: `my-server` is one
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `My Server` cannot be the name of a server
-      hint: `my-server` can
-    ");
-    tells!(added(&["other"]), @r"
+    $ warmline add other
+    2> error[usage-bad-argument]: no URL and no command given
+    2>   hint: `warmline add NAME URL`, or `warmline add NAME -- COMMAND…`
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: neither a URL nor a command is given
-      hint: `warmline add NAME URL`, or `warmline add NAME -- COMMAND…`
-    ");
-    tells!(added(&["other", "nonsense"]), @r"
+    $ warmline add other nonsense
+    2> error[usage-bad-argument]: not a server URL
+    2>   why: it does not begin with `https://` or `http://`
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: that is not the URL of a server
-      why: it does not begin with `https://` or `http://`
-    ");
-    tells!(added(&["other", "https://me:secret@example.com/mcp"]), @r"
+    $ warmline add other https://me:secret@example.com/mcp
+    2> error[config-bad-value]: the URL of `other` cannot be used
+    2>   why: it holds a user name or a password
+    2>   hint: leave them out of the URL, and send a credential in a header
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: the URL of `other` cannot be used
-      why: it holds a user name or a password
-      hint: leave them out of the URL, and send a credential in a header
-    ");
-    tells!(added(&["other", "--env-pass", "A=B", "--", "sh"]), @r"
+    $ warmline add other --env-pass A=B -- sh
+    2> error[config-bad-value]: no variable of `other` can be named `A=B`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: no variable of `other` can be named `A=B`
-    ");
-    tells!(added(&["other", "https://example.com/mcp", "--env-pass", "A"]), @r"
+    $ warmline add other https://example.com/mcp --env-pass A
+    2> error[usage-bad-argument]: `--env-pass` is for a program, and this server is a URL
+    2>   hint: `--token-env VARIABLE` names the variable that holds its token
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `--env-pass` is for a program, and this server is a URL
-      hint: `--token-env VARIABLE` names the variable that holds its token
-    ");
-    tells!(added(&["other", "--token-env", "A", "--", "sh"]), @r"
+    $ warmline add other --token-env A -- sh
+    2> error[usage-bad-argument]: `--token-env` is for a URL, and this server is a program
+    2>   hint: `--env-pass VARIABLE` passes a variable to it
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `--token-env` is for a URL, and this server is a program
-      hint: `--env-pass VARIABLE` passes a variable on to it
-    ");
+    "#);
     let file = warmline.home().join(".config/warmline/warmline.toml");
     insta::assert_snapshot!(std::fs::read_to_string(&file).unwrap(), @r#"
     [servers.github]
@@ -359,22 +315,28 @@ fn add_writes_one_more_server_and_breaks_nothing() {
     env_pass = ["TZ_KEY"]
     "#);
     let told = warmline.run(&["doctor", "time", "--offline"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     // A file that is broken is not made worse.
     std::fs::write(&file, "[servers.a]\nurll = 'x'\n").unwrap();
-    assert_eq!(added(&["b", "https://example.com/mcp"]).exit, 2);
+    warmline
+        .run(&["add", "b", "https://example.com/mcp"])
+        .exits(2);
     assert_eq!(
         std::fs::read_to_string(&file).unwrap(),
         "[servers.a]\nurll = 'x'\n"
     );
     std::fs::remove_file(&file).unwrap();
     // What is written into this folder by its user is trusted; what somebody else adds is not.
-    assert_eq!(added(&["mine", "--here", "--", "sh"]).exit, 0);
+    warmline
+        .run(&["add", "mine", "--here", "--", "sh"])
+        .exits(0);
     assert_eq!(warmline.run(&["trust"]).everything().lines().count(), 1);
     let here = warmline.work().join("warmline.toml");
     let more = std::fs::read_to_string(&here).unwrap() + "[servers.theirs]\ncommand = ['sh']\n";
     std::fs::write(&here, more).unwrap();
-    assert_eq!(added(&["again", "--here", "--", "sh"]).exit, 0);
+    warmline
+        .run(&["add", "again", "--here", "--", "sh"])
+        .exits(0);
     let told = warmline.run(&["tools", "theirs"]);
     assert!(told.stderr.starts_with("error[config-untrusted]"), "{told}");
 }
@@ -393,11 +355,11 @@ fn a_file_is_written_beside_links_and_never_through_them() {
     let file = warmline.work().join("warmline.toml");
     symlink(warmline.home().join("nowhere"), &file).unwrap();
     let told = warmline.run(&["init", "--here", "--no-import"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     assert!(file.symlink_metadata().unwrap().is_file());
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
     let told = warmline.run(&["add", "--here", "a", "https://example.com/mcp"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
     let beside = std::fs::read_dir(warmline.work()).unwrap().count();

@@ -5,11 +5,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use warmline_testkit::personality::Personality;
-use warmline_testkit::{Canned, CutAt, End, Entry, Fault, LedgerServer, Phase, Rule};
+use warmline_testkit::faults::personality::Personality;
+use warmline_testkit::{
+    CannedReply, ConnectionEnd, CutPoint, ExecutionPhase, Fault, FaultRule, LedgerEntry,
+    LedgerServer,
+};
 
+use crate::isolated_binary::{CommandOutput, Warmline, against_demo};
 use crate::tells;
-use crate::warmline::{Told, Warmline, against_demo};
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -19,14 +22,14 @@ fn an_answer_that_cannot_be_written_is_not_taken_for_one_that_was() {
     let warmline = Warmline::new();
     #[rustfmt::skip]
     let table: [(&[&str], i32, &str); 8] = [
-        (&["call", &url, "pay", "amount=7"],           4, "error[answer-lost]: the answer could not be written: No space left on device\n  delivery: answered"),
-        (&["call", &url, "pay", "amount=7", "--json"], 4, "error[answer-lost]: the answer could not be written: No space left on device\n  delivery: answered"),
-        (&["request", &url, "tools/list"],             4, "error[answer-lost]: the answer could not be written"),
-        (&["tools", &url],                             3, "error[answer-lost]: the output could not be written"),
-        (&["doctor", &url],                            3, "error[answer-lost]: the output could not be written"),
-        (&["explain"],                                 3, "error[answer-lost]: the output could not be written"),
-        (&["completions", "bash"],                     3, "error[answer-lost]: the output could not be written"),
-        (&["--help"],                                  3, "error[answer-lost]: the output could not be written"),
+        (&["call", &url, "pay", "amount=7"],           4, "error[answer-lost]: cannot write the answer: No space left on device\n  delivery: answered"),
+        (&["call", &url, "pay", "amount=7", "--json"], 4, "error[answer-lost]: cannot write the answer: No space left on device\n  delivery: answered"),
+        (&["request", &url, "tools/list"],             4, "error[answer-lost]: cannot write the answer"),
+        (&["tools", &url],                             3, "error[answer-lost]: cannot write the output"),
+        (&["doctor", &url],                            3, "error[answer-lost]: cannot write the output"),
+        (&["explain"],                                 3, "error[answer-lost]: cannot write the output"),
+        (&["completions", "bash"],                     3, "error[answer-lost]: cannot write the output"),
+        (&["--help"],                                  3, "error[answer-lost]: cannot write the output"),
     ];
     for (words, exit, said) in table {
         let full = File::options().write(true).open("/dev/full").unwrap();
@@ -74,12 +77,8 @@ fn interrupted_by(signal: Signal) {
     let warmline = Warmline::new();
     let words = ["call", &server.url(), "slow", "ms=60000"];
     let told = interrupted(&warmline, &server, &words, signal);
-    assert_eq!(told.exit, 4, "{told}");
-    assert!(
-        told.stderr
-            .starts_with("error[cancelled]: interrupted\n  where: tools/call slow"),
-        "{told}"
-    );
+    told.exits(4);
+    told.says_first("error[cancelled]: interrupted\n  where: tools/call slow");
     wait_for(&server, |entry| entry.method == "notifications/cancelled");
     assert_eq!(server.counts().open_sessions, 0, "the session was ended");
 }
@@ -90,7 +89,7 @@ pub(crate) fn interrupted(
     server: &LedgerServer,
     words: &[&str],
     signal: Signal,
-) -> Told {
+) -> CommandOutput {
     let mut command = warmline.command(words);
     let child = command
         .stdout(Stdio::piped())
@@ -98,19 +97,19 @@ pub(crate) fn interrupted(
         .spawn()
         .unwrap();
     wait_for(server, |entry| {
-        entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow")
+        entry.phase == ExecutionPhase::Begin && entry.tool.as_deref() == Some("slow")
     });
     kill_process(Pid::from_child(&child), signal).unwrap();
     warmline.told(&child.wait_with_output().unwrap())
 }
 
-fn wait_for(server: &LedgerServer, fits: impl Fn(&Entry) -> bool) {
+fn wait_for(server: &LedgerServer, fits: impl Fn(&LedgerEntry) -> bool) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let limit = Duration::from_secs(20);
-    let seen = |entries: &[Entry]| entries.iter().any(&fits);
+    let seen = |entries: &[LedgerEntry]| entries.iter().any(&fits);
     assert!(runtime.block_on(server.ledger().wait_until(limit, seen)));
 }
 
@@ -118,7 +117,10 @@ fn wait_for(server: &LedgerServer, fits: impl Fn(&Entry) -> bool) {
 fn advice_follows_what_became_of_the_call() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warmline = Warmline::new();
-    server.inject(Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst)).on("tools/list"));
+    server.inject(
+        FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst))
+            .on_method("tools/list"),
+    );
     tells!(warmline.run(&["call", &server.url(), "pay", "amount=1"]), @r"
     exit: 3
     ----- stderr -----
@@ -129,13 +131,13 @@ fn advice_follows_what_became_of_the_call() {
       hint: nothing was executed: it is safe to call again
     ");
     assert_eq!(server.ledger().executions("pay"), 0);
-    let page = Canned::new(200, "<!doctype html><title>Welcome</title>")
+    let page = CannedReply::new(200, "<!doctype html><title>Welcome</title>")
         .header("Content-Type", "text/html");
-    server.inject(Rule::new(Fault::Reply(page)).on_tool("pay"));
+    server.inject(FaultRule::new(Fault::Reply(page)).on_tool("pay"));
     tells!(warmline.run(&["call", &server.url(), "pay", "amount=1"]), @r"
     exit: 4
     ----- stderr -----
-    error[bad-answer]: what `127.0.0.1:[PORT]` answered is not an MCP answer
+    error[bad-answer]: the answer of `127.0.0.1:[PORT]` is not an MCP answer
       where: tools/call pay, [TIME] after sending
       why: HTTP 200, a web page: Welcome
       delivery: unknown (may have been executed, check before calling again)
@@ -146,9 +148,11 @@ fn advice_follows_what_became_of_the_call() {
 #[test]
 fn an_odd_result_is_shown_as_it_is() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
-    server.inject(Rule::new(Fault::Result(serde_json::json!({"content": "nope"}))).on_tool("pay"));
+    server.inject(
+        FaultRule::new(Fault::Result(serde_json::json!({"content": "nope"}))).on_tool("pay"),
+    );
     let told = Warmline::new().run(&["call", &server.url(), "pay", "amount=1"]);
-    assert!(told.stdout.contains(r#""content": "nope""#), "{told}");
+    told.prints(r#""content": "nope""#);
 }
 
 #[test]
@@ -167,7 +171,11 @@ fn what_a_server_writes_cannot_look_like_a_line_of_ours() {
     let name = "x`\n  delivery: answered\n\u{1b}[2J";
     let tool = serde_json::json!({"name": name, "inputSchema": {"properties": {"a\nb": {}}}});
     let list = serde_json::json!({ "tools": [tool] });
-    server.inject(Rule::new(Fault::Result(list)).on("tools/list").always());
+    server.inject(
+        FaultRule::new(Fault::Result(list))
+            .on_method("tools/list")
+            .always(),
+    );
     let warmline = Warmline::new();
     for words in [
         &["call", &server.url(), "pay"][..],

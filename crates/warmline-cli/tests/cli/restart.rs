@@ -14,12 +14,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
-use warmline::clock;
-use warmline_testkit::personality::Personality;
-use warmline_testkit::{LedgerServer, Phase};
+use warmline_platform::clock;
+use warmline_testkit::faults::personality::Personality;
+use warmline_testkit::{ExecutionPhase, LedgerServer};
 
+use crate::isolated_binary::Warmline;
 use crate::serve::Serving;
-use crate::warmline::Warmline;
 
 const CLIENTS: usize = 1_000;
 /// So often each client must be answered once the gateway is there again.
@@ -199,7 +199,7 @@ async fn greeted(at: SocketAddr, path: &Arc<str>) -> Vec<Client> {
 fn executions(server: &LedgerServer) -> HashMap<String, usize> {
     let mut executions = HashMap::new();
     for entry in server.ledger().entries() {
-        if entry.phase == Phase::Begin && entry.tool.as_deref() == Some("counter") {
+        if entry.phase == ExecutionPhase::Begin && entry.tool.as_deref() == Some("counter") {
             let id = entry.arguments["call"].as_str().unwrap().to_owned();
             *executions.entry(id).or_default() += 1;
         }
@@ -237,7 +237,7 @@ fn a_gateway_that_is_killed_under_load_goes_on_where_it_was() {
         let commits = entries
             .iter()
             .rev()
-            .filter(|entry| entry.phase == Phase::Commit);
+            .filter(|entry| entry.phase == ExecutionPhase::Commit);
         commits.take(BEFORE).count() >= BEFORE
     }));
     assert!(busy, "the clients do not get on");

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use warmline_testkit::personality::Personality;
-use warmline_testkit::{CutAt, End, Fault, LedgerServer, Rule};
+use warmline_testkit::faults::personality::Personality;
+use warmline_testkit::{ConnectionEnd, CutPoint, Fault, FaultRule, LedgerServer};
 
-use crate::old_server::OldServer;
+use crate::http_sse_server::OldServer;
+use crate::isolated_binary::{Warmline, against_demo};
 use crate::output::interrupted;
 use crate::serve::until;
-use crate::tells;
-use crate::warmline::{Warmline, against_demo};
+use crate::{shows, tells};
 
 fn server() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()
@@ -22,8 +22,14 @@ fn counted(warmline: &Warmline, server: &LedgerServer, words: &[&str]) -> String
     let mut all = vec!["call".to_owned(), server.url(), "counter".to_owned()];
     all.extend(words.iter().map(|word| (*word).to_owned()));
     let told = warmline.run(&all);
-    assert_eq!((told.exit, told.stderr.as_str()), (0, ""), "{told}");
+    told.succeeds();
     told.stdout.trim().to_owned()
+}
+
+#[track_caller]
+fn counts(warmline: &Warmline, server: &LedgerServer, words: &[&str], count: u32) {
+    let expected = format!(r#"{{"count":{count}}}"#);
+    assert_eq!(counted(warmline, server, words), expected);
 }
 
 /// Beside those of sessions there is one record that tells what the server is.
@@ -47,14 +53,10 @@ fn two_commands_of_one_run_share_a_session_and_other_runs_do_not() {
     assert_eq!(count("trip"), r#"{"count":2}"#);
     assert_eq!(count("other"), r#"{"count":1}"#);
     assert_eq!(count("trip"), r#"{"count":3}"#);
-    assert_eq!(
-        counted(&warmline, &server, &[]),
-        r#"{"count":1}"#,
-        "outside a run nothing is kept"
-    );
+    counts(&warmline, &server, &[], 1);
     assert_eq!(server.counts().open_sessions, 2);
     assert_eq!(
-        server.ledger().received("initialize"),
+        server.ledger().messages_received("initialize"),
         3,
         "a session is taken up again with nothing on the wire"
     );
@@ -77,11 +79,11 @@ fn who_decided_that_sessions_are_no_runs_is_told_that_nothing_is_kept() {
                 "{told}"
             );
             for said in ["run `trip` keeps nothing of it", per] {
-                assert!(told.stderr.contains(said), "{told}");
+                told.says(said);
             }
         }
         let ended = warmline.run(&["call", "demo", "counter", "--run", "trip", "--end-run"]);
-        assert_eq!((ended.exit, ended.stderr.as_str()), (0, ""), "{ended}");
+        ended.succeeds();
     }
 }
 
@@ -89,19 +91,12 @@ fn who_decided_that_sessions_are_no_runs_is_told_that_nothing_is_kept() {
 fn the_answer_says_whose_session_it_was_and_what_it_cost() {
     let (warmline, server) = (Warmline::new(), server());
     let url = server.url();
-    tells!(warmline.run(&["call", &url, "counter", "--run", "trip", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, "[URL]" = url, @r#"
+    $ warmline call [URL] counter --run trip --json
     {"kind":"reply","server":"127.0.0.1:[PORT]","tool":"counter","era":"legacy","run":"trip","warm":false,"generation":1,"state_lost":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":1}","type":"text"}],"structuredContent":{"count":1}}}
-    "#);
-    tells!(warmline.run(&["call", &url, "counter", "--run", "trip", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    $ warmline call [URL] counter --run trip --json
     {"kind":"reply","server":"127.0.0.1:[PORT]","tool":"counter","era":"legacy","run":"trip","warm":true,"generation":1,"state_lost":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":2}","type":"text"}],"structuredContent":{"count":2}}}
-    "#);
-    tells!(warmline.run(&["request", &url, "ping", "--run", "trip", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    $ warmline request [URL] ping --run trip --json
     {"kind":"reply","server":"127.0.0.1:[PORT]","method":"ping","era":"legacy","run":"trip","warm":true,"generation":1,"state_lost":false,"open_ms":[TIME],"call_ms":[TIME],"result":{}}
     "#);
     tells!(warmline.run(&["call", &url, "pay", "amount=3", "--run", "trip", "--verbose"]), @r#"
@@ -110,7 +105,7 @@ fn the_answer_says_whose_session_it_was_and_what_it_cost() {
     {"account":null,"paid":3,"total":3}
     ----- stderr -----
     · opening a session of run `trip` to `127.0.0.1:[PORT]`: http://127.0.0.1:[PORT]/mcp
-    · taken up again, nothing sent: legacy 2025-11-25 · http · keeps state per session
+    · resumed, nothing sent: legacy 2025-11-25 · http · keeps state per session
     → tools/list
     ← 24 tools after [TIME]
       arguments: amount=… (values with --show-values)
@@ -130,7 +125,7 @@ fn every_command_that_speaks_to_a_server_joins_the_run() {
         &["request", &url, "ping", "--run", "trip"],
     ] {
         let told = warmline.run(words);
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
     }
     let told = warmline.run(&[
         "request",
@@ -140,8 +135,8 @@ fn every_command_that_speaks_to_a_server_joins_the_run() {
         "--run",
         "trip",
     ]);
-    assert!(told.stdout.contains(r#""count": 2"#), "{told}");
-    assert_eq!(server.ledger().received("initialize"), 1);
+    told.prints(r#""count": 2"#);
+    assert_eq!(server.ledger().messages_received("initialize"), 1);
     let told = warmline.run(&["call", &url, "ask_form", "--run", "trip"]);
     assert!(
         told.stdout.contains(r#"{"action":"decline"}"#),
@@ -159,7 +154,7 @@ fn the_environment_names_a_run_and_what_is_typed_wins() {
     assert_eq!(count(&["--run", "trip"]), r#"{"count":2}"#);
     assert_eq!(count(&["--run", "other"]), r#"{"count":1}"#);
     let empty = warmline.with("WARMLINE_RUN", "");
-    assert_eq!(counted(&empty, &server, &[]), r#"{"count":1}"#);
+    counts(&empty, &server, &[], 1);
 }
 
 #[test]
@@ -174,11 +169,11 @@ fn a_run_that_is_ended_leaves_nothing_behind() {
         OF_THE_SERVER
     );
     assert_eq!(count(&["--run", "trip"]), r#"{"count":1}"#);
-    tells!(warmline.run(&["call", &server.url(), "counter", "--end-run"]), @r"
+    shows!(warmline, "[SERVER]" = server.url(), @r"
+    $ warmline call [SERVER] counter --end-run
+    2> error[usage-bad-argument]: `--end-run` needs a run
+    2>   hint: name it with --run NAME
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `--end-run` is given, and no run is named
-      hint: name it with --run NAME
     ");
 }
 
@@ -186,11 +181,11 @@ fn a_run_that_is_ended_leaves_nothing_behind() {
 fn a_name_that_no_run_can_have_is_refused_before_anything_is_done() {
     let (warmline, server) = (Warmline::new(), server());
     let url = server.url();
-    tells!(warmline.run(&["call", &url, "counter", "--run", "my trip"]), @r"
+    shows!(warmline, "[URL]" = url, @r"
+    $ warmline call [URL] counter --run 'my trip'
+    2> error[usage-bad-argument]: `my trip` of --run is not a run name
+    2>   hint: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`, and is not `.` or `..`
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `my trip` of --run cannot be the name of a run
-      hint: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`, and is not `.` or `..`
     ");
     let long = "x".repeat(129);
     for name in ["", ".", "..", "a/b", "a\nb", "naïve", &long] {
@@ -205,10 +200,7 @@ fn a_name_that_no_run_can_have_is_refused_before_anything_is_done() {
     }
     let by_environment = Warmline::new().with("WARMLINE_RUN", "a/b");
     let told = by_environment.run(&["tools", &url]);
-    assert!(
-        told.exit == 2 && told.stderr.contains("`a/b` of WARMLINE_RUN"),
-        "{told}"
-    );
+    told.exits(2).says("`a/b` of WARMLINE_RUN");
     assert_eq!(server.counts().requests, 0);
     assert!(!warmline.state().exists(), "nothing was made");
 }
@@ -223,25 +215,21 @@ fn a_program_says_that_it_cannot_be_kept_yet() {
     ----- stdout -----
     {"count":1}
     ----- stderr -----
-    note: `warmline` is a program and ends with this command: run `trip` keeps nothing of it yet
-      why: nothing holds it between commands; `warmline up` starts what does
+    note: `warmline` is a program and ends with this command: run `trip` keeps nothing of it
+      why: nothing holds it between commands; `warmline up` starts a gateway that does
     "#);
     let second = run(&["call", "counter", "--run", "trip"]);
     assert_eq!(second.to_string(), first.to_string());
     tells!(run(&["call", "counter", "--run", "trip", "--json"]), @r#"
     exit: 0
     ----- stdout -----
-    {"kind":"note","server":"warmline","run":"trip","what":"`warmline` is a program and ends with this command: run `trip` keeps nothing of it yet","why":"nothing holds it between commands; `warmline up` starts what does"}
+    {"kind":"note","server":"warmline","run":"trip","what":"`warmline` is a program and ends with this command: run `trip` keeps nothing of it","why":"nothing holds it between commands; `warmline up` starts a gateway that does"}
     {"kind":"reply","server":"warmline","tool":"counter","era":"legacy","run":"trip","warm":false,"generation":1,"state_lost":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":1}","type":"text"}],"structuredContent":{"count":1}}}
     "#);
     let quiet = run(&["call", "counter", "--run", "trip", "--quiet"]);
     assert_eq!((quiet.exit, quiet.stderr.as_str()), (0, ""));
     let ended = run(&["call", "counter", "--run", "trip", "--end-run"]);
-    assert_eq!(
-        (ended.exit, ended.stderr.as_str()),
-        (0, ""),
-        "nobody expects it to be kept"
-    );
+    ended.succeeds();
     assert!(!warmline.state().exists(), "there is nothing to write down");
 }
 
@@ -257,13 +245,10 @@ fn a_server_that_keeps_nothing_per_session_has_nothing_to_be_kept() {
     ----- stdout -----
     {"arguments":{"a":"1"}}
     ----- stderr -----
-    note: `127.0.0.1:[PORT]` keeps nothing per session: there is nothing for run `trip` to keep
+    note: `127.0.0.1:[PORT]` keeps no state per session: run `trip` has nothing to keep
     "#);
     let legacy = told(Personality::legacy_stateless());
-    assert!(
-        legacy.exit == 0 && legacy.stderr.contains("keeps nothing per session"),
-        "{legacy}"
-    );
+    legacy.exits(0).says("keeps no state per session");
 }
 
 /// A140, P1: one new session; the loss is told in the answer, once, and nothing runs twice.
@@ -273,20 +258,15 @@ fn a_server_that_was_restarted_between_two_commands_is_told_of() {
     let url = server.url();
     counted(&warmline, &server, &["--run", "trip"]);
     server.restart().unwrap();
-    tells!(warmline.run(&["call", &url, "counter", "--run", "trip"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, "[URL]" = url, @r#"
+    $ warmline call [URL] counter --run trip
     Note: the server `127.0.0.1:[PORT]` lost its session and was given a new one before this call. Whatever earlier calls left there, such as open pages, variables or transactions, is gone; redo what you still need. What follows is the result from the new session.
     {"count":1}
     "#);
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":2}"#
-    );
+    counts(&warmline, &server, &["--run", "trip"], 2);
     server.restart().unwrap();
-    tells!(warmline.run(&["call", &url, "counter", "--run", "trip", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, "[URL]" = url, @r#"
+    $ warmline call [URL] counter --run trip --json
     {"kind":"reply","server":"127.0.0.1:[PORT]","tool":"counter","era":"legacy","run":"trip","warm":true,"generation":3,"state_lost":true,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"type":"text","text":"Note: the server `127.0.0.1:[PORT]` lost its session and was given a new one before this call. Whatever earlier calls left there, such as open pages, variables or transactions, is gone; redo what you still need. What follows is the result from the new session."},{"text":"{\"count\":1}","type":"text"}],"structuredContent":{"count":1},"_meta":{"dev.warmline/generation":3,"dev.warmline/stateLost":true}}}
     "#);
     assert_eq!(server.ledger().executions("counter"), 4);
@@ -332,33 +312,24 @@ fn a_record_that_is_broken_is_told_and_replaced() {
     };
     counted(&warmline, &server, &["--run", "trip"]);
     spoil(&|_| b"garbage".to_vec());
-    tells!(warmline.run(&["call", &url, "counter", "--run", "trip"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, "[URL]" = url, @r#"
+    $ warmline call [URL] counter --run trip
     {"count":1}
-    ----- stderr -----
-    note[record-refused]: the record of run `trip` cannot be used: what it left is lost, and a new session was opened
-      why: its file is half written, or no record
+    2> note[record-refused]: cannot use the record of run `trip`: its state is lost, and a new session was opened
+    2>   why: its file is half written, or no record
     "#);
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":2}"#
-    );
+    counts(&warmline, &server, &["--run", "trip"], 2);
     spoil(&|mut bytes| {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         bytes
     });
-    tells!(warmline.run(&["call", &url, "counter", "--run", "trip", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
-    {"kind":"note","code":"record-refused","server":"127.0.0.1:[PORT]","run":"trip","what":"the record of run `trip` cannot be used: what it left is lost, and a new session was opened","why":"it was changed, or sealed for something else"}
+    shows!(warmline, "[URL]" = url, @r#"
+    $ warmline call [URL] counter --run trip --json
+    {"kind":"note","code":"record-refused","server":"127.0.0.1:[PORT]","run":"trip","what":"cannot use the record of run `trip`: its state is lost, and a new session was opened","why":"it was changed, or sealed for something else"}
     {"kind":"reply","server":"127.0.0.1:[PORT]","tool":"counter","era":"legacy","run":"trip","warm":false,"generation":1,"state_lost":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":1}","type":"text"}],"structuredContent":{"count":1}}}
     "#);
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":2}"#
-    );
+    counts(&warmline, &server, &["--run", "trip"], 2);
 }
 
 /// DESIGN 5.4: secrets that were removed, or replaced by others, are told once, with what helps;
@@ -377,9 +348,9 @@ fn secrets_that_were_lost_are_told_and_can_be_put_back() {
     ----- stdout -----
     {"count":1}
     ----- stderr -----
-    note[record-refused]: the runs kept here were sealed with other secrets: whatever run `trip` left is lost, and a new session was opened
-      why: the file `secrets` was removed or replaced since
-      hint: put the old file back, and they go on; else nothing is to be done
+    note[record-refused]: the runs in this folder were sealed with other secrets: the state of run `trip` is lost, and a new session was opened
+      why: the file `secrets` was removed or replaced
+      hint: put the old file back to resume them; otherwise nothing needs to be done
     "#);
     for (run, expected) in [("trip", 2), ("other", 1)] {
         let expected = format!("{{\"count\":{expected}}}");
@@ -387,11 +358,7 @@ fn secrets_that_were_lost_are_told_and_can_be_put_back() {
         assert_eq!(count, expected, "and once is enough");
     }
     std::fs::write(&secrets, &old).unwrap();
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":2}"#,
-        "nothing was lost that was not lost already"
-    );
+    counts(&warmline, &server, &["--run", "trip"], 2);
 }
 
 /// The same where the sealing key alone is another one: the run's record is found and not opened.
@@ -413,11 +380,8 @@ fn a_sealing_key_that_was_replaced_is_told() {
         .matches(r#""kind":"note","code":"record-refused""#)
         .count();
     assert_eq!((told.exit, notes), (0, 1), "{told}");
-    assert!(told.stdout.contains("sealed with other secrets"), "{told}");
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":2}"#
-    );
+    told.prints("sealed with other secrets");
+    counts(&warmline, &server, &["--run", "trip"], 2);
 }
 
 #[test]
@@ -433,7 +397,7 @@ fn a_folder_that_cannot_be_used_is_named_before_anything_is_sent() {
     error[store-unavailable]: cannot make the folder [WORK]/a-file
       why: File exists (os error 17)
       delivery: unsent (not executed, safe to call again)
-      hint: a run is kept there between commands; name another folder with --state-dir
+      hint: runs are kept there between commands; choose another folder with --state-dir
     ");
     assert_eq!(server.counts().requests, 0);
     warmline.write("state/sessions", "no folder");
@@ -458,11 +422,7 @@ fn runs_are_kept_where_they_were_told_to_be() {
     counted(&two, &server, &["--run", "trip"]);
     assert_eq!(records(&service.join("sessions")).len(), OF_THE_SERVER + 1);
     let shared = service.to_str().unwrap();
-    assert_eq!(
-        counted(&one, &server, &["--run", "trip", "--state-dir", shared]),
-        r#"{"count":2}"#,
-        "one folder, one run"
-    );
+    counts(&one, &server, &["--run", "trip", "--state-dir", shared], 2);
     let elsewhere = one.work().join("records");
     let one = one.with("WARMLINE_STORE_PATH", elsewhere.to_str().unwrap());
     counted(&one, &server, &["--run", "trip"]);
@@ -484,14 +444,10 @@ fn whoever_shows_another_header_has_another_session() {
     assert_eq!(as_header("X-Tenant: b"), r#"{"count":1}"#);
     assert_eq!(as_header("X-Tenant: a"), r#"{"count":2}"#);
     let named = ["--run", "trip", "--header-env", "Authorization=TOKEN"];
-    assert_eq!(counted(&warmline, &server, &named), r#"{"count":1}"#);
+    counts(&warmline, &server, &named, 1);
     let warmline = warmline.with("TOKEN", "two");
-    assert_eq!(
-        counted(&warmline, &server, &named),
-        r#"{"count":2}"#,
-        "a token that was refreshed keeps its session"
-    );
-    let sessions = server.control().sessions();
+    counts(&warmline, &server, &named, 2);
+    let sessions = server.control().session_ids();
     for record in records(&warmline.state().join("sessions")) {
         let bytes = std::fs::read(record).unwrap();
         let text = String::from_utf8_lossy(&bytes);
@@ -505,7 +461,9 @@ fn a_call_that_may_have_run_is_not_sent_again_and_its_session_goes_on() {
     let (warmline, server) = (Warmline::new(), server());
     let url = server.url();
     counted(&warmline, &server, &["--run", "trip"]);
-    server.inject(Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst)).on_tool("pay"));
+    server.inject(
+        FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst)).on_tool("pay"),
+    );
     let told = warmline.run(&["call", &url, "pay", "amount=1", "--run", "trip"]);
     tells!(told, @r"
     exit: 4
@@ -517,10 +475,7 @@ fn a_call_that_may_have_run_is_not_sent_again_and_its_session_goes_on() {
       hint: check whether it was executed before calling again
     ");
     assert_eq!(server.ledger().executions("pay"), 1);
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":2}"#
-    );
+    counts(&warmline, &server, &["--run", "trip"], 2);
 }
 
 #[test]
@@ -530,11 +485,8 @@ fn a_command_that_is_interrupted_leaves_the_run_to_the_next() {
     counted(&warmline, &server, &["--run", "trip"]);
     let words = ["call", &url, "slow", "ms=60000", "--run", "trip"];
     let told = interrupted(&warmline, &server, &words, Signal::INT);
-    assert_eq!(told.exit, 4, "{told}");
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":2}"#
-    );
+    told.exits(4);
+    counts(&warmline, &server, &["--run", "trip"], 2);
 }
 
 /// A144: whoever comes second takes the session of whoever was first.
@@ -568,7 +520,7 @@ fn a_server_that_cannot_be_reached_is_told_by_the_name_that_was_typed() {
     error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
       why: Connection refused (os error 111)
       delivery: unsent (not executed, safe to call again)
-      hint: nobody listens there: start the server, or check host and port
+      hint: nothing listens there: start the server, or check host and port
     ");
 }
 
@@ -577,14 +529,8 @@ fn a_server_that_cannot_be_reached_is_told_by_the_name_that_was_typed() {
 fn a_server_of_both_eras_is_met_where_it_keeps_state() {
     let warmline = Warmline::new();
     let server = LedgerServer::start(Personality::dual()).unwrap();
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":1}"#
-    );
-    assert_eq!(
-        counted(&warmline, &server, &["--run", "trip"]),
-        r#"{"count":2}"#
-    );
+    counts(&warmline, &server, &["--run", "trip"], 1);
+    counts(&warmline, &server, &["--run", "trip"], 2);
     assert_eq!(server.counts().open_sessions, 1);
 }
 
@@ -612,8 +558,8 @@ fn an_old_server_between_two_commands_has_lost_nothing() {
       }
     }
     ----- stderr -----
-    note: the session of `127.0.0.1:[PORT]` ends with its stream: run `trip` keeps nothing of it yet
-      why: nothing holds it between commands; `warmline up` starts what does
+    note: `127.0.0.1:[PORT]` has a session that ends with its stream: run `trip` keeps nothing of it
+      why: nothing holds it between commands; `warmline up` starts a gateway that does
     "#);
     until("the stream is over", || server.connections() == 0);
     let again = warmline.run(&words);

@@ -8,16 +8,16 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use warmline_testkit::personality::Personality;
-use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
+use warmline_testkit::faults::personality::Personality;
+use warmline_testkit::{CannedReply, Fault, FaultRule, LedgerServer};
 
+use crate::isolated_binary::{BINARY, CommandOutput, Warmline};
 use crate::serve::{Serving, local_token};
-use crate::tells;
-use crate::warmline::{BINARY, Told, Warmline};
+use crate::{shows, tells};
 
 const CANARY: &str = "canary-4f1d";
 
-fn silent_about_it(told: &Told) {
+fn silent_about_it(told: &CommandOutput) {
     assert!(!told.everything().contains(CANARY), "{told}");
 }
 
@@ -71,7 +71,7 @@ fn a_refused_token_is_not_repeated() {
             "Authorization=MY_AUTH",
             "-v",
         ]);
-        assert_ne!(told.exit, 0, "{told}");
+        told.fails();
         silent_about_it(&told);
     }
 }
@@ -87,10 +87,7 @@ fn values_of_variables_and_urls_stay_inside() {
          [servers.web]\nurl = 'http://127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n"
     ));
     let told = warmline.run(&["call", "prog", "env", "--verbose"]);
-    assert!(
-        told.stdout.contains("\"KEY\"") && told.stdout.contains("\"TOKEN\""),
-        "{told}"
-    );
+    told.prints("\"KEY\"").prints("\"TOKEN\"");
     silent_about_it(&told);
     for words in [
         &["doctor", "prog", "-v"][..],
@@ -143,13 +140,13 @@ fn what_a_server_repeats_of_a_request_is_told_to_nobody() {
         "jsonrpc": "2.0", "id": null, "error": { "code": -32600, "message": said },
     });
     let mut echoes = [401, 403, 404, 500]
-        .map(|status| Canned::new(status, &said))
+        .map(|status| CannedReply::new(status, &said))
         .to_vec();
-    echoes.push(Canned::new(400, &error.to_string()).json());
+    echoes.push(CannedReply::new(400, &error.to_string()).json());
     for echo in echoes {
         for method in ["initialize", "server/discover", "tools/call"] {
             let fault = Fault::Reply(echo.clone());
-            server.inject(Rule::new(fault).on(method).always());
+            server.inject(FaultRule::new(fault).on_method(method).always());
         }
         for name in ["env", "file", "whole", "headers", "query"] {
             for words in [
@@ -162,12 +159,12 @@ fn what_a_server_repeats_of_a_request_is_told_to_nobody() {
                 silent_about_it(&told);
             }
         }
-        server.control().clear();
+        server.control().clear_faults();
     }
     for name in ["path", "program"] {
         for command in ["doctor", "tools"] {
             let told = warmline.run(&[command, name, "-v"]);
-            assert_ne!(told.exit, 0, "{told}");
+            told.fails();
             silent_about_it(&told);
         }
     }
@@ -208,13 +205,13 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
         (&["tools", "web", "-v"],                                      "127.0.0.1:1/"),
         (&["doctor", "web", "-v"],                                     "127.0.0.1"),
         (&["call", "web", "x", "--json"],                              "127.0.0.1:1/"),
-        (&["tools", "web", &url],                                      "is one word too many"),
-        (&["call", &format!("x/mcp?key={CANARY}"), "pay"],              "stands where a target should"),
+        (&["tools", "web", &url],                                      "unexpected argument"),
+        (&["call", &format!("x/mcp?key={CANARY}"), "pay"],              "expected a target, not"),
     ];
     for (words, said) in table {
         let told = warmline.run(words);
         silent_about_it(&told);
-        assert_ne!(told.exit, 0, "{told}");
+        told.fails();
         assert!(told.everything().contains(said), "{words:?} {told}");
     }
 }
@@ -418,11 +415,7 @@ fn a_command_line_is_printed_without_its_secrets() {
     let told = warmline.run(&["trust", "--yes"]);
     silent_about_it(&told);
     let shown = format!("{BINARY} demo-server --stdio --api-key … --token=…");
-    assert!(told.stderr.contains(&shown), "{told}");
-    assert!(
-        told.stderr.contains("looks like a secret: the file has it"),
-        "{told}"
-    );
+    told.says(&shown).says("looks like a secret: see the file");
     let typed = ["--", BINARY, "demo-server", "--stdio", "--api-key", CANARY];
     for words in [
         &["doctor"][..],
@@ -458,24 +451,18 @@ fn init_says_no_secret_of_a_server_that_two_clients_have() {
     }
     let told = warmline.run(&["init"]);
     silent_about_it(&told);
-    assert!(
-        told.stderr
-            .contains("another `gh`, npx -y other --token …;"),
-        "{told}"
-    );
+    told.says("another `gh`, npx -y other --token …;");
 }
 
 /// Secrets that `add` writes, and that `check` finds, are told with their line and what to write.
 #[test]
 fn a_secret_that_is_written_down_is_told() {
     let warmline = Warmline::new();
-    tells!(warmline.run(&["add", "q", "--", "npx", "z", "--api-key", CANARY]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, "[CANARY]" = CANARY, @r#"
+    $ warmline add q -- npx z --api-key [CANARY]
     added q to [HOME]/.config/warmline/warmline.toml
-    ----- stderr -----
-    next: `warmline doctor q`
-    note: `--api-key` of `q` in [HOME]/.config/warmline/warmline.toml:2:37 is a secret in plain text: pass it on as the variable that the program reads (`env_pass = ["NAME"]`), or let a shell fill in `$Q_API_KEY`: `command = ["sh", "-c", …]`
+    2> next: `warmline doctor q`
+    2> note: `--api-key` of `q` in [HOME]/.config/warmline/warmline.toml:2:37 is a secret in plain text: pass it on as the variable that the program reads (`env_pass = ["NAME"]`), or let a shell fill in `$Q_API_KEY`: `command = ["sh", "-c", …]`
     "#);
     tells!(warmline.run(&["add", "w", &format!("http://127.0.0.1:1/mcp?api_key={CANARY}")]), @r#"
     exit: 0
@@ -489,13 +476,11 @@ fn a_secret_that_is_written_down_is_told() {
     let mut text = std::fs::read_to_string(&file).unwrap();
     text.push_str("[servers.e]\ncommand = ['true']\nenv = { API_KEY = 'sk-1' }\n");
     std::fs::write(&file, text).unwrap();
-    tells!(warmline.run(&["check"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline check
     ok  [HOME]/.config/warmline/warmline.toml · 3 servers
-    ----- stderr -----
-    note: `--api-key` of `q` in [HOME]/.config/warmline/warmline.toml:2:37 is a secret in plain text: pass it on as the variable that the program reads (`env_pass = ["NAME"]`), or let a shell fill in `$Q_API_KEY`: `command = ["sh", "-c", …]`
-    note: `api_key` of `w` in [HOME]/.config/warmline/warmline.toml:5:7 is a secret in plain text: put the whole URL into a variable, and write `url_env = "W_URL"`
-    note: `API_KEY` of `e` in [HOME]/.config/warmline/warmline.toml:8:19 is a secret in plain text: put it into a variable, and write `env_pass = ["API_KEY"]`
+    2> note: `--api-key` of `q` in [HOME]/.config/warmline/warmline.toml:2:37 is a secret in plain text: pass it on as the variable that the program reads (`env_pass = ["NAME"]`), or let a shell fill in `$Q_API_KEY`: `command = ["sh", "-c", …]`
+    2> note: `api_key` of `w` in [HOME]/.config/warmline/warmline.toml:5:7 is a secret in plain text: put the whole URL into a variable, and write `url_env = "W_URL"`
+    2> note: `API_KEY` of `e` in [HOME]/.config/warmline/warmline.toml:8:19 is a secret in plain text: put it into a variable, and write `env_pass = ["API_KEY"]`
     "#);
 }

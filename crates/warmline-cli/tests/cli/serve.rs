@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use warmline_testkit::personality::Personality;
-use warmline_testkit::{LedgerServer, Phase};
+use warmline_testkit::faults::personality::Personality;
+use warmline_testkit::{ExecutionPhase, LedgerServer};
 
-use crate::tells;
-use crate::warmline::{BINARY, Told, Warmline};
+use crate::isolated_binary::{BINARY, CommandOutput, Warmline};
+use crate::{shows, tells};
 
 /// A gateway that runs; whatever becomes of a test, it does not outlive it.
 pub(crate) struct Serving {
@@ -88,7 +88,7 @@ impl Serving {
     }
 
     /// What it told when it ended.
-    pub(crate) fn ended(mut self, warmline: &Warmline) -> Told {
+    pub(crate) fn ended(mut self, warmline: &Warmline) -> CommandOutput {
         let mut output = self.child.take().unwrap().wait_with_output().unwrap();
         self.stdout.read_to_end(&mut output.stdout).unwrap();
         warmline.told(&output)
@@ -98,7 +98,7 @@ impl Serving {
     pub(crate) fn stop(self, warmline: &Warmline) -> String {
         self.tell(Signal::TERM);
         let told = self.ended(warmline);
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
         told.stderr
     }
 }
@@ -120,7 +120,7 @@ pub(crate) fn local_token(state: &Path) -> String {
 
 /// Waits until a condition holds.
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = warmline::clock::now();
+    let begun = warmline_platform::clock::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
         std::thread::yield_now();
@@ -128,7 +128,7 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// What a tool of the gateway answers to a command with this token.
-fn call(warmline: &Warmline, url: &str, words: &[&str], token: &str) -> Told {
+fn call(warmline: &Warmline, url: &str, words: &[&str], token: &str) -> CommandOutput {
     let header = format!("Authorization: Bearer {token}");
     let mut all = vec!["call", url];
     all.extend(words);
@@ -165,10 +165,7 @@ fn a_url_and_a_program_are_served_without_any_file() {
             );
         }
         let told = call(&warmline, &url, &["counter"], "wl_forged");
-        assert!(
-            told.stderr.starts_with("error[credential-refused]"),
-            "{told}"
-        );
+        told.says_first("error[credential-refused]");
     }
     let log = serving.stop(&warmline);
     assert!(!log.contains(&token), "{log}");
@@ -194,31 +191,31 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
         let said: Vec<String> = lines.by_ref().take(8).map(Result::unwrap).collect();
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0));
-        let told = Told::of(0, &said.join("\n"));
+        let told = CommandOutput::of(0, &said.join("\n"));
         match words {
             ["serve"] => tells!(told, @r"
             exit: 0
             ----- stdout -----
-            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are kept on this machine alone
-              one           http://127.0.0.1:[PORT]/servers/one/mcp
-              second        http://127.0.0.1:[PORT]/servers/second/mcp
-              all in one    http://127.0.0.1:[PORT]/mcp
-              in a run      http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
-              switched off  third
-              watched at    http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
-            callers show a token: `warmline url NAME --at http://127.0.0.1:[PORT]` prints it with what to paste
+            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are kept on this machine only
+              one         http://127.0.0.1:[PORT]/servers/one/mcp
+              second      http://127.0.0.1:[PORT]/servers/second/mcp
+              all in one  http://127.0.0.1:[PORT]/mcp
+              in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
+              disabled    third
+              ops pages   http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
+            callers send a token: `warmline url NAME --at http://127.0.0.1:[PORT]` prints it with a snippet to paste
             "),
             _ => tells!(told, @r#"
             exit: 0
             ----- stdout -----
-            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are kept on this machine alone
-              one           http://127.0.0.1:[PORT]/servers/one/mcp
-              second        http://127.0.0.1:[PORT]/servers/second/mcp
-              all in one    http://127.0.0.1:[PORT]/mcp
-              in a run      http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
-              switched off  third
-              watched at    http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
-            nobody is asked who they are: `auth = "none"`. Callers share nothing but a run they name: its name is the whole secret. Each run and each client session is somebody new: limits per identity bind nobody
+            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are kept on this machine only
+              one         http://127.0.0.1:[PORT]/servers/one/mcp
+              second      http://127.0.0.1:[PORT]/servers/second/mcp
+              all in one  http://127.0.0.1:[PORT]/mcp
+              in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
+              disabled    third
+              ops pages   http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
+            callers need not authenticate: `auth = "none"`. They share nothing but a run that they name: its name is the whole secret. Each run and each client session is another identity, so limits per identity bind nobody
             "#),
         }
     }
@@ -242,7 +239,7 @@ fn the_command_that_prints_what_to_paste_finds_the_gateway() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let told = lines.by_ref().map(Result::unwrap);
-        let told = told.skip_while(|line| !line.starts_with("callers show a token"));
+        let told = told.skip_while(|line| !line.starts_with("callers send a token"));
         let line = told.take(1).next().unwrap();
         let command = line.split('`').nth(1).unwrap();
         let words: Vec<String> = shell_words::split(command).unwrap();
@@ -294,7 +291,7 @@ fn a_gateway_does_not_start_without_a_server_that_is_required() {
     assert_eq!((told.exit, told.stdout.as_str()), (3, ""), "{told}");
     for said in [
         "error[cannot-reach]: `dead` could not be reached",
-        "hint: `required = true` says that nothing starts without it",
+        "hint: nothing starts without this server, because of `required = true`",
     ] {
         assert!(told.stderr.contains(said), "{said} is missing: {told}");
     }
@@ -307,7 +304,7 @@ fn doctor_tells_of_a_gateway_that_asks_nobody() {
     warmline.write_user("warmline.toml", "[gateway]\nauth = 'none'\n");
     let told = warmline.run(&["doctor"]);
     assert!(
-        told.stdout.contains("nobody is asked who they are"),
+        told.stdout.contains("callers need not authenticate"),
         "{}",
         told.stdout
     );
@@ -317,12 +314,12 @@ fn doctor_tells_of_a_gateway_that_asks_nobody() {
 #[test]
 fn a_gateway_that_has_to_ask_does_not_start_without() {
     let warmline = Warmline::new().with("AUTH_REQUIRED", "true");
-    tells!(warmline.run(&["serve", "--auth", "none", "http://127.0.0.1:1/mcp"]), @r"
+    shows!(warmline, @r"
+    $ warmline serve --auth none http://127.0.0.1:[PORT]/mcp
+    2> error[config-bad-value]: callers must authenticate, and `gateway.auth` is `none`
+    2>   why: AUTH_REQUIRED sets it
+    2>   hint: set another `gateway.auth`, or remove `gateway.auth_required` (`AUTH_REQUIRED`)
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: callers have to show who they are, and `gateway.auth` is `none`
-      why: AUTH_REQUIRED says so
-      hint: decide another `gateway.auth`, or take `gateway.auth_required` (`AUTH_REQUIRED`) away
     ");
 }
 
@@ -330,52 +327,35 @@ fn a_gateway_that_has_to_ask_does_not_start_without() {
 #[test]
 fn it_refuses_to_listen_where_others_are_without_asking_who_they_are() {
     let warmline = Warmline::new();
-    let serve = |more: &[&str]| {
-        let mut words = vec!["serve", "http://127.0.0.1:1/mcp"];
-        words.extend(more);
-        warmline.run(&words)
-    };
-    tells!(serve(&["--listen", "0.0.0.0:0"]), @r"
+    shows!(warmline, @r"
+    $ warmline serve http://127.0.0.1:[PORT]/mcp --listen 0.0.0.0:0
+    2> error[config-bad-value]: `0.0.0.0:0` is reachable from the network, and `gateway.auth` is `local`
+    2>   hint: create tokens with `warmline token new NAME` and serve with `--auth tokens`, or listen on 127.0.0.1
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `0.0.0.0:0` can be reached from elsewhere, and `gateway.auth` is `local`
-      hint: make tokens with `warmline token new NAME` and serve with `--auth tokens`, or listen on 127.0.0.1
-    ");
-    tells!(serve(&["--listen", "0.0.0.0:0", "--auth", "none"]), @r"
+    $ warmline serve http://127.0.0.1:[PORT]/mcp --listen 0.0.0.0:0 --auth none
+    2> error[config-bad-value]: `0.0.0.0:0` is reachable from the network, and `gateway.auth` is `none`
+    2>   hint: create tokens with `warmline token new NAME` and serve with `--auth tokens`, or listen on 127.0.0.1
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `0.0.0.0:0` can be reached from elsewhere, and `gateway.auth` is `none`
-      hint: make tokens with `warmline token new NAME` and serve with `--auth tokens`, or listen on 127.0.0.1
-    ");
-    tells!(serve(&["--listen", "0.0.0.0:0", "--auth", "tokens"]), @r"
+    $ warmline serve http://127.0.0.1:[PORT]/mcp --listen 0.0.0.0:0 --auth tokens
+    2> error[config-bad-value]: callers need a token, and none exists
+    2>   hint: create one with `warmline token new NAME`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: callers shall show a token, and none was made yet
-      hint: make one with `warmline token new NAME`
-    ");
-    tells!(serve(&["--auth", "tokens", "--state-dir", "their state"]), @r"
+    $ warmline serve http://127.0.0.1:[PORT]/mcp --auth tokens --state-dir 'their state'
+    2> error[config-bad-value]: callers need a token, and none exists
+    2>   hint: create one with `warmline token new NAME --state-dir 'their state'`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: callers shall show a token, and none was made yet
-      hint: make one with `warmline token new NAME --state-dir 'their state'`
-    ");
-    tells!(warmline.run(&["serve"]), @r"
+    $ warmline serve
+    2> error[usage-bad-argument]: nothing to serve: no server is configured
+    2>   hint: `warmline add NAME URL` adds one, or `warmline add NAME -- COMMAND`; `warmline init` imports those of desktop clients
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: there is nothing to serve: no server is configured
-      hint: `warmline add NAME URL` adds one, or `warmline add NAME -- COMMAND`; `warmline init` takes over those of desktop clients
-    ");
-    tells!(warmline.run(&["serve", "--ops", "off"]), @r"
+    $ warmline serve --ops off
+    2> error[usage-bad-argument]: `--ops <ADDRESS>` cannot be `off`
+    2>   hint: write an IP address and a port: 127.0.0.1:[PORT], [::1]:8484, or a port alone; `none` disables the pages
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `--ops <ADDRESS>` cannot be `off`
-      hint: write an IP address and a port: 127.0.0.1:[PORT], [::1]:8484, or a port alone; `none` opens nothing
-    ");
-    tells!(warmline.run(&["serve", "--listen", "here"]), @r"
+    $ warmline serve --listen here
+    2> error[usage-bad-argument]: `--listen <ADDRESS>` cannot be `here`
+    2>   hint: write an IP address and a port: 127.0.0.1:[PORT], [::1]:8484, or a port alone
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: `--listen <ADDRESS>` cannot be `here`
-      hint: write an IP address and a port: 127.0.0.1:[PORT], [::1]:8484, or a port alone
     ");
 }
 
@@ -391,32 +371,24 @@ fn a_token_counts_from_when_it_is_made_until_it_is_revoked() {
         .to_owned();
     let url = format!("{}/runs/trip/servers/{name}/mcp", serving.base());
     let made = warmline.run(&["token", "new", "alice"]);
-    assert_eq!(made.exit, 0, "{made}");
+    made.exits(0);
     let token = made.stdout.trim();
     let is_let_in = || call(&warmline, &url, &["counter"], token).exit == 0;
     until("the token counts", is_let_in);
-    tells!(warmline.run(&["token", "list"]), @r"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r"
+    $ warmline token list
     TOKEN  STANDS FOR  UNTIL
     alice  alice       -
-    ");
-    tells!(warmline.run(&["token", "new", "alice"]), @r"
+    $ warmline token new alice
+    2> error[usage-bad-argument]: token `alice` exists already
+    2>   hint: choose another name with `--identity alice`, or revoke it first: `warmline token revoke alice`
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: there is a token `alice` already
-      hint: take another name and `--identity alice`, or revoke it first: `warmline token revoke alice`
-    ");
-    tells!(warmline.run(&["token", "revoke", "alica"]), @r"
+    $ warmline token revoke alica
+    2> error[usage-bad-argument]: there is no token `alica`
+    2>   hint: did you mean `alice`?
     exit: 2
-    ----- stderr -----
-    error[usage-bad-argument]: there is no token `alica`
-      hint: did you mean `alice`?
-    ");
-    tells!(warmline.run(&["token", "revoke", "alice"]), @r"
-    exit: 0
-    ----- stderr -----
-    token `alice` is revoked: a running gateway refuses it from now on
+    $ warmline token revoke alice
+    2> token `alice` is revoked: a running gateway refuses it from now on
     ");
     until("the token counts no more", || !is_let_in());
     assert!(
@@ -500,13 +472,15 @@ fn a_file_that_lets_everybody_in_is_told_as_such() {
     let log = serving.stop(&warmline);
     let told: Vec<&str> = log
         .lines()
-        .filter(|line| line.contains("read again"))
+        .filter(|line| line.contains("configuration reloaded"))
         .collect();
     assert_eq!(told.len(), 2, "{log}");
     assert!(told[0].contains(r#""at_once":"gateway.auth""#), "{log}");
     assert!(!told[0].contains("nothing changed"), "{log}");
     assert!(told[1].contains("nothing changed"), "{log}");
-    let cautions = log.lines().filter(|line| line.contains("nobody is asked"));
+    let cautions = log
+        .lines()
+        .filter(|line| line.contains("need not authenticate"));
     let cautions: Vec<&str> = cautions.collect();
     assert_eq!(cautions.len(), 1, "it is told when it changes: {log}");
     assert!(cautions[0].contains(r#""level":"WARN""#), "{log}");
@@ -522,9 +496,9 @@ fn a_call_under_way_ends_before_the_gateway_does() {
         serving.tell(Signal::TERM);
         calling.join().unwrap()
     });
-    assert_eq!(calling.exit, 0, "{calling}");
+    calling.exits(0);
     let told = serving.ended(&warmline);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
 }
 
 /// reliability P27: the second signal waits for nobody; what became of the call is not known, and said.
@@ -546,8 +520,8 @@ fn a_second_signal_ends_at_once_and_says_that_calls_were_cut() {
         let told = serving.ended(&warmline);
         (calling.join().unwrap(), told)
     });
-    assert_eq!(told.exit, 3, "{told}");
-    assert_eq!(calling.exit, 4, "{calling}");
+    told.exits(3);
+    calling.exits(4);
 }
 
 /// reliability O1: whoever asks whether it is ready hears no before nobody is let in any more; a
@@ -562,11 +536,10 @@ fn a_gateway_that_is_watched_says_no_before_it_takes_nobody() {
     });
     let url = format!("{}/servers/busy/mcp", serving.base());
     let told = warmline.run(&["call", &url, "counter"]);
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     serving.tell(Signal::TERM);
     let told = serving.ended(&warmline);
-    assert_eq!(told.exit, 0, "{told}");
-    assert!(told.stderr.contains("stopped at once"), "{told}");
+    told.exits(0).says("stopped at once");
 }
 
 fn busy() -> (Warmline, LedgerServer, Serving) {
@@ -578,7 +551,7 @@ fn busy() -> (Warmline, LedgerServer, Serving) {
     (warmline, server, serving)
 }
 
-fn slow(warmline: &Warmline, serving: &Serving, ms: &str) -> Told {
+fn slow(warmline: &Warmline, serving: &Serving, ms: &str) -> CommandOutput {
     let url = format!("{}/servers/busy/mcp", serving.base());
     warmline.run(&["call", &url, "slow", &format!("ms={ms}")])
 }
@@ -586,9 +559,9 @@ fn slow(warmline: &Warmline, serving: &Serving, ms: &str) -> Told {
 fn begun(server: &LedgerServer) {
     until("the call began", || {
         let entries = server.ledger().entries();
-        entries
-            .iter()
-            .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
+        entries.iter().any(|entry| {
+            entry.phase == ExecutionPhase::Begin && entry.tool.as_deref() == Some("slow")
+        })
     });
 }
 
@@ -602,7 +575,7 @@ fn a_second_gateway_on_one_state_folder_is_warned_of() {
     let pid = one.child.as_ref().unwrap().id();
     let other = Serving::start(&warmline, &[&server.url()]);
     let said = other.stop(&warmline);
-    let warning = format!("another `warmline serve` (pid {pid}) runs on the state folder");
+    let warning = format!("another `warmline serve` (pid {pid}) uses the state folder");
     assert!(said.contains(&warning), "{said}");
     let state = warmline.work().join("state");
     let words = ["--state-dir", state.to_str().unwrap(), &server.url()];

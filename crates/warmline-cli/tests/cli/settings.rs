@@ -1,10 +1,10 @@
 //! Settings: which value counts, and where it came from.
 
 use warmline_testkit::LedgerServer;
-use warmline_testkit::personality::Personality;
+use warmline_testkit::faults::personality::Personality;
 
-use crate::tells;
-use crate::warmline::Warmline;
+use crate::isolated_binary::Warmline;
+use crate::{shows, tells};
 
 /// A111: the effective value of what somebody decided is shown with its origin.
 #[test]
@@ -23,10 +23,10 @@ fn doctor_shows_every_decision_with_its_origin() {
     exit: 0
     ----- stdout -----
     config       ok      [HOME]/.config/warmline/warmline.toml:1:10, no unknown keys
-    trust        ok      a user file needs none
+    trust        ok      not needed for a user file
     program      ok      sh → [BIN]/sh
-    environment  ok      [N] variables of ours are not passed on
-    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    environment  ok      4 variables are not passed on
+    would send   ok      the default variables (PATH, HOME, LANG …) · no secrets
     start        unseen  it was not started (--offline)
 
     settings
@@ -40,7 +40,7 @@ fn doctor_shows_every_decision_with_its_origin() {
       runs.idle              10min   [HOME]/.config/warmline/warmline.toml:6
 
     6 questions · 1 unseen
-    nothing was started or contacted: without `--offline` it is
+    no server was started or contacted: remove `--offline` to do so
     ");
     let told = warmline.run(&["doctor", "prog", "--offline", "--json"]);
     for line in [
@@ -54,8 +54,7 @@ fn doctor_shows_every_decision_with_its_origin() {
     assert!(told.stdout.lines().any(default), "{told}");
 
     let all = warmline.run(&["doctor"]);
-    assert!(all.stdout.contains("prog: wait"), "{all}");
-    assert!(all.stdout.contains("limits.processes"), "{all}");
+    all.prints("prog: wait").prints("limits.processes");
 }
 
 /// Where nothing is decided, gateways and runs of commands keep their records in the state folder;
@@ -105,25 +104,25 @@ fn doctor_shows_rules_about_callers() {
 fn a_bad_variable_is_named_before_anything_is_sent() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warmline = Warmline::new().with("WARMLINE_CALL_TIMEOUT", "10");
-    tells!(warmline.run(&["call", &server.url(), "pay", "amount=1"]), @r"
+    shows!(warmline, "[SERVER]" = server.url(), @r"
+    $ warmline call [SERVER] pay amount=1
+    2> error[config-bad-value]: the variable `WARMLINE_CALL_TIMEOUT` is not a duration: `10`
+    2>   why: it sets `call_timeout`: how long a call may take in all
+    2>   hint: write a number and a unit: `500ms`, `30s`, `2min`, `1h`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: the variable `WARMLINE_CALL_TIMEOUT` is not a duration: `10`
-      why: it sets `call_timeout`: how long a call may take in all
-      hint: write a number and a unit: `500ms`, `30s`, `2min`, `1h`
     ");
     assert_eq!(server.counts().connections, 0);
     let warmline = Warmline::new().with("WARMLINE_LIMITS_SESSIONS", "0");
-    tells!(warmline.run(&["doctor"]), @r"
-    exit: 2
-    ----- stdout -----
+    shows!(warmline, @r"
+    $ warmline doctor
     config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
-                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
+                hint: give a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
     settings    broken  the variable `WARMLINE_LIMITS_SESSIONS` cannot be 0
                 why: it sets `limits.sessions`: HTTP sessions in all
                 hint: 1 to 10000000 is possible
 
     2 questions · 1 to look at · 1 broken
+    exit: 2
     ");
 }
 
@@ -140,12 +139,12 @@ fn doctor_tells_variables_that_nobody_reads() {
     exit: 0
     ----- stdout -----
     config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
-                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
-    settings    look    GITHUB_PAT is set, and nothing reads it
+                hint: give a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
+    settings    look    GITHUB_PAT is set, but nothing reads it
                 hint: name the variable for its server: `credential = { env = "…" }`
-    settings    look    MCP_USE_SESSION_MGMT is set, and nothing reads it
-                hint: say it for the server that needs it: `sessions = "always"`
-    settings    look    WARMLINE_SPARE is set, and nothing reads it
+    settings    look    MCP_USE_SESSION_MGMT is set, but nothing reads it
+                hint: set it for the server that needs it: `sessions = "always"`
+    settings    look    WARMLINE_SPARE is set, but nothing reads it
                 hint: did you mean `WARMLINE_SPARES`?
 
     4 questions · 4 to look at
@@ -166,21 +165,18 @@ fn a_capability_is_called_with_nothing_but_variables() {
     );
     let file = file.to_str().unwrap();
     let told = warmline.run(&["call", "ledger", "pay", "amount=1", "--config", file]);
-    assert_eq!(
-        (told.exit, server.ledger().executions("pay")),
-        (0, 1),
-        "{told}"
-    );
+    told.exits(0);
+    assert_eq!(server.ledger().executions("pay"), 1, "{told}");
     warmline.write(
         "capability.json",
         r#"{"mcp_metadata": {"server_name": "ledger"}, "mcp_requires_session": "perhaps"}"#,
     );
-    tells!(warmline.run(&["call", "ledger", "pay", "amount=1", "--config", file]), @r"
+    shows!(warmline, "[FILE]" = file, @r"
+    $ warmline call ledger pay amount=1 --config [FILE]
+    2> error[config-bad-value]: `mcp_requires_session` of `ledger` cannot be `perhaps`
+    2>   where: [WORK]/capability.json:1:69
+    2>   hint: write `auto`, `always` or `never`
     exit: 2
-    ----- stderr -----
-    error[config-bad-value]: `mcp_requires_session` of `ledger` cannot be `perhaps`
-      where: [WORK]/capability.json:1:1
-      hint: write `auto`, `always` or `never`
     ");
 }
 
@@ -198,34 +194,28 @@ fn variables_that_go_wrong_or_unread_are_named() {
     warmline.write_user("warmline.toml", &declared(&["a"]));
     let told = warmline.run(&["tools", "a"]);
     let place = "127.0.0.1:2/elsewhere (from MCP_SERVER_URL)";
-    assert!(told.stderr.contains(place), "{told}");
-    assert!(!told.stderr.contains("127.0.0.1:1"), "{told}");
+    told.says(place).does_not_say("127.0.0.1:1");
     let empty = Warmline::new().with("MCP_SERVER_URL", "");
     empty.write_user("warmline.toml", &declared(&["a"]));
     let told = empty.run(&["tools", "a"]);
-    assert!(told.stderr.contains("127.0.0.1:1/a"), "{told}");
+    told.says("127.0.0.1:1/a");
     let several = warmline.with("WARMLINE_GATEWAY_LISTN", "127.0.0.1:0");
     several.write_user("warmline.toml", &declared(&["a", "b"]));
-    tells!(several.run(&["check"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(several, @r#"
+    $ warmline check
     ok  [HOME]/.config/warmline/warmline.toml · 2 servers
-    ----- stderr -----
-    note: WARMLINE_GATEWAY_LISTN is set, and nothing reads it: did you mean `WARMLINE_GATEWAY_LISTEN`?
-    note: MCP_SERVER_URL is set, and speaks for none of 2 servers: say whose URL it is: `url_env = "MCP_SERVER_URL"`
-    "#);
-    tells!(several.run(&["doctor"]), @r#"
-    exit: 0
-    ----- stdout -----
+    2> note: WARMLINE_GATEWAY_LISTN is set, but nothing reads it: did you mean `WARMLINE_GATEWAY_LISTEN`?
+    2> note: MCP_SERVER_URL is set, but applies to none of 2 servers: name it for its server: `url_env = "MCP_SERVER_URL"`
+    $ warmline doctor
     config      ok      [HOME]/.config/warmline/warmline.toml: 2 servers, no unknown keys
     a           unseen  http://127.0.0.1:[PORT]/a
     b           unseen  http://127.0.0.1:[PORT]/b
-    settings    look    WARMLINE_GATEWAY_LISTN is set, and nothing reads it
+    settings    look    WARMLINE_GATEWAY_LISTN is set, but nothing reads it
                 hint: did you mean `WARMLINE_GATEWAY_LISTEN`?
-    settings    look    MCP_SERVER_URL is set, and speaks for none of 2 servers
-                hint: say whose URL it is: `url_env = "MCP_SERVER_URL"`
+    settings    look    MCP_SERVER_URL is set, but applies to none of 2 servers
+                hint: name it for its server: `url_env = "MCP_SERVER_URL"`
 
     5 questions · 2 unseen · 2 to look at
-    nothing was started or contacted: `warmline doctor NAME` does
+    no server was started or contacted: `warmline doctor NAME` does
     "#);
 }

@@ -6,12 +6,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use warmline_testkit::LedgerServer;
-use warmline_testkit::personality::Personality;
+use warmline_testkit::faults::personality::Personality;
 
 use crate::background::processes_of;
+use crate::isolated_binary::{BINARY, Warmline};
 use crate::serve::until;
-use crate::tells;
-use crate::warmline::{BINARY, Warmline};
+use crate::{shows, tells};
 
 /// A client and its pipe.
 struct Client {
@@ -151,11 +151,7 @@ fn calls_by_a_pipe_stand_in_the_audit() {
     let declared = declared.replace(&*file.to_string_lossy(), &missing.to_string_lossy());
     warmline.write_user("warmline.toml", &declared);
     let told = warmline.run(&["stdio"]);
-    assert!(
-        told.stderr
-            .starts_with("error[config-bad-value]: the audit cannot"),
-        "{told}"
-    );
+    told.says_first("error[config-bad-value]: cannot write the audit");
     assert_eq!((told.exit, told.stdout.as_str()), (2, ""), "{told}");
 }
 
@@ -182,10 +178,9 @@ fn a_program_is_said_to_end_with_its_client_where_a_run_is_named() {
         "[servers.browser]\ncommand = ['sh']\n[servers.remote]\nurl = 'http://127.0.0.1:1/mcp'\n\
          [servers.asleep]\ncommand = ['sh']\nenabled = false\n",
     );
-    tells!(warmline.run(&["stdio", "--run", "trip"]), @r"
-    exit: 0
-    ----- stderr -----
-    `browser` is a program and ends with this client: run `trip` keeps nothing of it. What `warmline serve` starts goes on, for clients that come by URL: /runs/trip/servers/browser/mcp
+    shows!(warmline, @r"
+    $ warmline stdio --run trip
+    2> `browser` is a program and ends with this client: run `trip` keeps nothing of it. `warmline serve` keeps programs, for clients at the URL /runs/trip/servers/browser/mcp
     ");
     tells!(warmline.run(&["stdio", "remote", "--run", "trip"]), @"exit: 0");
     tells!(warmline.run(&["stdio", "browser"]), @"exit: 0");
@@ -243,7 +238,7 @@ fn a_modern_client_calls_side_by_side_and_cancels_by_a_message() {
     let warmline = Warmline::new();
     let mut client = Client::start(&warmline, &[&server.url()]);
     client.say(&modern(1, "slow", &json!({ "ms": 60_000 })));
-    let begun = || server.ledger().begun("slow") == 1;
+    let begun = || server.ledger().started_executions("slow") == 1;
     until("the slow call began", begun);
     let answer = client.asked(&modern(2, "counter", &json!({})));
     assert_eq!(answer["id"], 2, "{answer}");
@@ -279,7 +274,9 @@ fn cut(words: &[&str], ending: impl Fn(&mut Client)) -> (Value, Option<i32>, Led
     client.greet();
     let params = json!({ "name": "slow", "arguments": { "ms": 120_000 } });
     client.say(&json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params }));
-    until("the call began", || server.ledger().begun("slow") == 1);
+    until("the call began", || {
+        server.ledger().started_executions("slow") == 1
+    });
     ending(&mut client);
     let answer = client.hear();
     (answer, client.child.wait().unwrap().code(), server)
@@ -309,7 +306,10 @@ fn a_call_has_its_answer_whatever_ends_us() {
         let known = &answer["error"]["data"]["warmline"];
         assert_eq!(known["delivery"], "unknown", "{answer}");
         assert_eq!(exit, Some(3));
-        assert_eq!(server.ledger().received("notifications/cancelled"), 1);
+        assert_eq!(
+            server.ledger().messages_received("notifications/cancelled"),
+            1
+        );
         assert_eq!(server.counts().open_sessions, stay);
     }
 }
@@ -359,18 +359,14 @@ fn a_run_that_clients_leave_is_shown_and_ended_by_name() {
     // One that called nothing left nothing.
     let client = Client::start(&warmline, &["demo", "--run", "idle"]);
     assert_eq!(client.leave(), Some(0));
-    tells!(warmline.run(&["ps", "--json"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline ps --json
     {"kind":"gateway","up":false}
     {"kind":"kept","run":"trip","server":"127.0.0.1:[PORT]","opened_at":[TIME],"used_at":[TIME]}
     {"kind":"kept","run":"trip","server":"demo","opened_at":[TIME],"used_at":[TIME]}
+    $ warmline end trip
+    2> run `trip` is ended
     "#);
-    tells!(warmline.run(&["end", "trip"]), @r"
-    exit: 0
-    ----- stderr -----
-    run `trip` is ended
-    ");
     for server in [&typed, &declared] {
         assert_eq!(server.counts().open_sessions, 0);
         assert_eq!(server.counts().sessions, 1);

@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use crate::isolated_binary::{Warmline, against_demo};
 use crate::serve::until;
-use crate::warmline::{Warmline, against_demo};
 
 /// A command whose stdin and stderr are a terminal; its stdout is read by a program.
 struct Sitting {
@@ -115,12 +115,12 @@ fn a_form_is_filled_in_line_by_line_in_either_era() {
         let mut sitting = Sitting::start(&warmline, &words);
         sitting.sees("`warmline` asks: Round 1: what is your name?");
         for (prompt, typed) in [
-            ("age (a whole number, at least 0, may be left out): ", "old"),
-            ("that does not fit: it must be a whole number", "36"),
-            ("colour (red | green, may be left out): ", ""),
-            ("Name (a text, needed): ", ""),
-            ("this one is needed", "Ada"),
-            ("sure (`true` or `false`, may be left out) [true]: ", ""),
+            ("age (a whole number, at least 0, optional): ", "old"),
+            ("invalid: it must be a whole number", "36"),
+            ("colour (red | green, optional): ", ""),
+            ("Name (a text, required): ", ""),
+            ("a value is required", "Ada"),
+            ("sure (`true` or `false`, optional) [true]: ", ""),
         ] {
             sitting.sees(prompt);
             sitting.types(typed);
@@ -234,12 +234,12 @@ fn what_follows_a_question_nobody_answered_stands_on_a_line_of_its_own() {
     let warmline = Warmline::new();
     let words = against_demo(&["call", "ask_form"], &["--era", "legacy"]);
     let mut sitting = Sitting::start(&warmline, &words);
-    sitting.sees("may be left out): ");
+    sitting.sees("optional): ");
     sitting.screen.write_all(b"\x04").unwrap();
     let (exit, answer, seen) = sitting.ends();
     assert_eq!(exit, 0, "{seen}");
     assert!(answer.contains("decline"), "{answer}");
-    assert!(seen.contains("may be left out): \n"), "{seen:?}");
+    assert!(seen.contains("optional): \n"), "{seen:?}");
 }
 
 /// Ctrl-C reaches whoever sits at a terminal by itself; whatever else is told is passed on.

@@ -1,8 +1,8 @@
 //! `warmline url`: what to paste, for each client.
 
+use crate::isolated_binary::Warmline;
 use crate::serve::local_token;
-use crate::tells;
-use crate::warmline::Warmline;
+use crate::{shows, tells};
 
 #[test]
 fn a_url_is_printed_with_what_to_paste() {
@@ -23,18 +23,13 @@ fn a_url_is_printed_with_what_to_paste() {
         "curl",
     ] {
         let told = warmline.run(&["url", "github", "--for", client]);
-        assert_eq!(told.exit, 0, "{told}");
-        assert!(
-            told.stderr.contains("if `serve` was told another"),
-            "{told}"
-        );
+        told.exits(0).says("if `serve` uses another");
         let token = local_token(&warmline.state());
-        assert!(told.stdout.contains(&format!("Bearer {token}")), "{told}");
-        assert!(told.stdout.contains("/servers/github/mcp"), "{told}");
+        told.prints(format!("Bearer {token}"))
+            .prints("/servers/github/mcp");
     }
-    tells!(warmline.run(&["url", "github", "--for", "langchain"]), @r#"
-    exit: 0
-    ----- stdout -----
+    shows!(warmline, @r#"
+    $ warmline url github --for langchain
     from langchain_mcp_adapters.client import MultiServerMCPClient
 
     run = "chat-1"  # one name per conversation: its calls share a session with the server
@@ -46,12 +41,8 @@ fn a_url_is_printed_with_what_to_paste() {
         }
     })
     tools = await client.get_tools()
-    ----- stderr -----
-    `127.0.0.1:[PORT]` is where it listens by default; if `serve` was told another address, say it: --at http://HOST:PORT
-    "#);
-    tells!(warmline.run(&["url", "github", "--for", "cursor", "--run", "trip"]), @r#"
-    exit: 0
-    ----- stdout -----
+    2> the gateway listens on `127.0.0.1:[PORT]` by default; if `serve` uses another address, add --at http://HOST:PORT
+    $ warmline url github --for cursor --run trip
     {
       "mcpServers": {
         "github": {
@@ -62,25 +53,21 @@ fn a_url_is_printed_with_what_to_paste() {
         }
       }
     }
-    ----- stderr -----
-    `127.0.0.1:[PORT]` is where it listens by default; if `serve` was told another address, say it: --at http://HOST:PORT
+    2> the gateway listens on `127.0.0.1:[PORT]` by default; if `serve` uses another address, add --at http://HOST:PORT
     "#);
     for client in ["langchain", "openai-agents", "pydantic-ai"] {
         for (words, run) in [(&[][..], "chat-1"), (&["--run", "trip"], "trip")] {
             let told = warmline.run(&[&["url", "github", "--for", client], words].concat());
-            assert!(told.stdout.contains(&format!("run = \"{run}\"")), "{told}");
-            assert!(told.stdout.contains("/runs/{run}/servers/github"), "{told}");
+            told.prints(format!("run = \"{run}\""))
+                .prints("/runs/{run}/servers/github");
         }
     }
-    tells!(warmline.run(&["url", "githup"]), @r"
+    shows!(warmline, @r"
+    $ warmline url githup
+    2> error[server-unknown]: no server is configured as `githup`
+    2>   hint: did you mean `github`?
     exit: 2
-    ----- stderr -----
-    error[server-unknown]: no server is configured as `githup`
-      hint: did you mean `github`?
-    ");
-    tells!(warmline.run(&["url", "--at", "https://mcp.example.com/"]), @r"
-    exit: 0
-    ----- stdout -----
+    $ warmline url --at https://mcp.example.com/
     https://mcp.example.com/mcp
     Authorization: Bearer [TOKEN]
     ");
@@ -99,16 +86,12 @@ fn a_url_says_by_what_the_gateway_listens_there() {
     http://127.0.0.1:[PORT]/servers/typed-at-serve/mcp
     Authorization: Bearer [TOKEN]
     ----- stderr -----
-    `127.0.0.1:[PORT]` is where it listens by default; if `serve` was told another address, say it: --at http://HOST:PORT
-    note: no file declares `typed-at-serve`: it is there only if `serve` was told of it
+    the gateway listens on `127.0.0.1:[PORT]` by default; if `serve` uses another address, add --at http://HOST:PORT
+    note: no file declares `typed-at-serve`: it only exists if `serve` names it
     ");
     warmline.write_user("warmline.toml", "[gateway]\nlisten = '127.0.0.1:9484'\n");
     let told = warmline.run(&["url"]);
-    assert!(
-        told.stderr
-            .contains("/.config/warmline/warmline.toml:2; if"),
-        "{told}"
-    );
+    told.says("/.config/warmline/warmline.toml:2; if");
 }
 
 /// Who must show a token of their own is told where one comes from.
@@ -117,10 +100,6 @@ fn a_url_says_where_a_token_comes_from() {
     let warmline = Warmline::new();
     warmline.write_user("warmline.toml", "[gateway]\nauth = 'tokens'\n");
     let told = warmline.run(&["url", "--for", "cursor"]);
-    assert!(told.stdout.contains("Bearer YOUR_TOKEN"), "{told}");
-    assert!(
-        told.stderr
-            .contains("`warmline token new NAME` makes a token"),
-        "{told}"
-    );
+    told.prints("Bearer YOUR_TOKEN")
+        .says("replace YOUR_TOKEN by a token: `warmline token new NAME` makes one");
 }

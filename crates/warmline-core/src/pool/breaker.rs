@@ -1,231 +1,245 @@
-//! The breaker: when too many openings fail, opening pauses.
-//!
-//! Asked by: the shell, before it opens a session.  Told by: how the opening ended, and what the
-//! session was worth (`proof.rs`).
+//! The circuit breaker: when too many openings fail, openings pause.
 //!
 //! There is one for each server and one for each credential of an owner, so that one tenant's bad
-//! token, or calls that end its own process, never block another. Sessions that are open are not touched by either (A94), and calls
-//! that fail say nothing here (A93).
+//! token, or calls that end its own process, never block another. Open sessions are not affected by
+//! either (A94), and failed calls do not count (A93).
 
 use std::time::Duration;
 
-use crate::code::{Code, Reason};
+use crate::error::code::{Code, Reason};
 use crate::policy::BreakerPolicy;
-use crate::tick::Tick;
+use crate::time::Tick;
+use crate::word_enum::word_enum;
 
 /// One breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breaker {
-    state: State,
-    /// When something last failed.
-    failed: Tick,
+    state: CircuitState,
+    last_pause: Duration,
+    last_failure: Tick,
 }
 
-/// What a breaker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Openings pass; so many failed in a row since it last paused for that long.
-    Passing { failures: u32, paused: Duration },
-    /// None passes until then.
-    Tripped { until: Tick, paused: Duration },
-    /// Exactly one is tried; the others are turned away as before.
-    Probing { until: Tick, paused: Duration },
+enum CircuitState {
+    /// So many openings failed in a row.
+    Closed {
+        failures: u32,
+    },
+    Open {
+        until: Tick,
+    },
+    /// One opening probes; the others are denied as before.
+    HalfOpen {
+        until: Tick,
+    },
 }
 
 /// Whether an opening may be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Pass {
+pub enum BreakerDecision {
     /// It may.
-    Free,
-    /// It may, alone: it finds out for all.
+    Allow,
+    /// It may, as the only one: its result counts for all.
     Probe,
-    /// Not now. It makes sense again after that long.
-    Not(Duration),
+    /// Not before this pause is over.
+    Deny(Duration),
 }
 
-/// Whom a failed opening speaks against.
+/// Which breaker a failed opening counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blame {
-    /// The server: everybody's openings will fail.
+    /// That of the server: openings of every identity will fail.
     Server,
-    /// Whoever asked, with its credential: others may well succeed.
+    /// That of the identity and its credential: others may succeed.
     Identity,
-    /// Nobody: it says nothing about the next opening.
+    /// None: the failure says nothing about the next opening.
     Nobody,
 }
 
-/// What a breaker does, seen from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stance {
-    /// Openings pass.
-    Passing,
-    /// They pause.
-    Tripped,
-    /// One is tried.
-    Probing,
+word_enum! {
+    /// The state of a breaker, and its word in metrics, events and logs.
+    pub enum BreakerState {
+        /// Openings pass.
+        Closed = "passing",
+        /// Openings pause.
+        Open = "tripped",
+        /// One opening is tried.
+        HalfOpen = "probing",
+    }
 }
 
 /// How a breaker changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
-    /// Openings pass again.
-    Passing,
+pub enum BreakerTransition {
+    /// Openings are allowed again.
+    Closed,
     /// They pause for that long.
-    Tripped(Duration),
+    Opened(Duration),
     /// One is tried.
-    Probing,
+    HalfOpened,
 }
 
-/// What failed this long ago, after every pause, says nothing any more.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(10 * 60);
+impl BreakerTransition {
+    /// The state that the breaker is in afterwards.
+    pub const fn state(self) -> BreakerState {
+        match self {
+            Self::Closed => BreakerState::Closed,
+            Self::Opened(_) => BreakerState::Open,
+            Self::HalfOpened => BreakerState::HalfOpen,
+        }
+    }
+}
 
-/// Failures are in a row also with openings between them that succeeded, if they follow one another
-/// this closely, not counting the pause: a process that starts well and soon dies is no success.
-const IN_A_ROW: Duration = Duration::from_secs(60);
+/// How long after the last failure and its pause a breaker is remembered.
+const EVICT_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Passing, and nothing failed.
-const FRESH: State = State::Passing {
-    failures: 0,
-    paused: Duration::ZERO,
-};
+/// Failures this close to each other, not counting the pause, are in a row even if openings between
+/// them succeeded: a process that starts well and soon dies is no success.
+const CONSECUTIVE_WITHIN: Duration = Duration::from_secs(60);
 
 impl Breaker {
-    /// One that passes.
+    /// A closed breaker without failures.
     pub const fn new() -> Self {
         Self {
-            state: FRESH,
-            failed: Tick::START,
+            state: CircuitState::Closed { failures: 0 },
+            last_pause: Duration::ZERO,
+            last_failure: Tick::START,
         }
     }
 
     /// What it does now.
-    pub const fn stance(&self) -> Stance {
+    pub const fn state(&self) -> BreakerState {
         match self.state {
-            State::Passing { .. } => Stance::Passing,
-            State::Tripped { .. } => Stance::Tripped,
-            State::Probing { .. } => Stance::Probing,
+            CircuitState::Closed { .. } => BreakerState::Closed,
+            CircuitState::Open { .. } => BreakerState::Open,
+            CircuitState::HalfOpen { .. } => BreakerState::HalfOpen,
         }
     }
 
-    /// How long nothing may be tried; none if something may.
-    pub fn pause(&self, now: Tick) -> Option<Duration> {
+    /// How long openings pause; none if one may be tried.
+    pub fn remaining_pause(&self, now: Tick) -> Option<Duration> {
         match self.state {
-            State::Passing { .. } => None,
-            State::Tripped { until, .. } => (until > now).then(|| until.since(now)),
-            State::Probing { until, .. } => Some(until.since(now)),
+            CircuitState::Closed { .. } => None,
+            CircuitState::Open { until } => (until > now).then(|| until.duration_since(now)),
+            CircuitState::HalfOpen { until } => Some(until.duration_since(now)),
         }
     }
 
-    /// Whether an opening may be tried now. Who gets [`Pass::Probe`] must tell how it ended.
-    pub fn ask(&mut self, now: Tick, policy: &BreakerPolicy) -> (Pass, Option<Change>) {
+    /// Whether an opening may be tried now. The holder of [`BreakerDecision::Probe`] must report how
+    /// it ended.
+    pub fn try_acquire(
+        &mut self,
+        now: Tick,
+        policy: &BreakerPolicy,
+    ) -> (BreakerDecision, Option<BreakerTransition>) {
         match self.state {
-            State::Passing { .. } => (Pass::Free, None),
-            State::Tripped { until, paused } if until <= now => {
-                // While the probe is out, the others are told to come back after another pause.
+            CircuitState::Closed { .. } => (BreakerDecision::Allow, None),
+            CircuitState::Open { until } if until <= now => {
+                // While the probe runs, the others are denied for another pause.
                 let until = now.after(policy.reset);
-                self.state = State::Probing { until, paused };
-                (Pass::Probe, Some(Change::Probing))
+                self.state = CircuitState::HalfOpen { until };
+                (BreakerDecision::Probe, Some(BreakerTransition::HalfOpened))
             },
-            State::Tripped { until, .. } | State::Probing { until, .. } => {
-                (Pass::Not(until.since(now)), None)
+            CircuitState::Open { until } | CircuitState::HalfOpen { until } => {
+                (BreakerDecision::Deny(until.duration_since(now)), None)
             },
         }
     }
 
-    /// An opening succeeded. Whether the session is any good is not known yet: if it was opened in
-    /// vain, that is one more failure in a row.
-    pub fn opened(&mut self, now: Tick, policy: &BreakerPolicy) -> Option<Change> {
-        let paused = match self.state {
-            State::Passing { paused, .. } => {
-                if now.since(self.failed) > paused.saturating_add(IN_A_ROW) {
-                    self.state = FRESH;
-                }
-                return None;
-            },
-            State::Tripped { paused, .. } | State::Probing { paused, .. } => paused,
-        };
+    /// An opening succeeded. Whether the session proves stable is not known yet: if it is short-lived,
+    /// that is one more failure in a row.
+    pub fn on_opened(&mut self, now: Tick, policy: &BreakerPolicy) -> Option<BreakerTransition> {
+        if matches!(self.state, CircuitState::Closed { .. }) {
+            let consecutive = self.last_pause.saturating_add(CONSECUTIVE_WITHIN);
+            if now.duration_since(self.last_failure) > consecutive {
+                self.forget_failures();
+            }
+            return None;
+        }
         let failures = policy.threshold.saturating_sub(1);
-        self.state = State::Passing { failures, paused };
-        Some(Change::Passing)
+        self.state = CircuitState::Closed { failures };
+        Some(BreakerTransition::Closed)
     }
 
-    /// A session showed that it was worth it to open it.
-    pub fn proven(&mut self) -> Option<Change> {
-        match std::mem::replace(&mut self.state, FRESH) {
-            State::Passing { .. } => None,
-            State::Tripped { .. } | State::Probing { .. } => Some(Change::Passing),
-        }
+    /// A session proved stable.
+    pub fn on_session_stable(&mut self) -> Option<BreakerTransition> {
+        let was = self.state();
+        self.forget_failures();
+        (was != BreakerState::Closed).then_some(BreakerTransition::Closed)
     }
 
-    /// An opening failed. The dice, thrown evenly from all there are, spread the pause.
-    pub fn failed(&mut self, now: Tick, policy: &BreakerPolicy, dice: u32) -> Option<Change> {
-        self.failed = now;
-        let paused = match self.state {
-            State::Passing { failures, paused } => {
+    /// An opening failed. `random` is spread evenly over all numbers; it spreads the pause.
+    pub fn on_open_failed(
+        &mut self,
+        now: Tick,
+        policy: &BreakerPolicy,
+        random: u32,
+    ) -> Option<BreakerTransition> {
+        self.last_failure = now;
+        match self.state {
+            CircuitState::Closed { failures } => {
                 let failures = failures.saturating_add(1);
                 if failures < policy.threshold {
-                    self.state = State::Passing { failures, paused };
+                    self.state = CircuitState::Closed { failures };
                     return None;
                 }
-                paused
             },
-            // It was begun before the breaker tripped, and says nothing new.
-            State::Tripped { .. } => return None,
-            State::Probing { paused, .. } => paused,
-        };
-        let paused = paused
-            .saturating_mul(2)
-            .max(policy.reset)
-            .min(policy.longest);
-        let pause = spread(paused, dice);
+            // It began before the breaker opened, and says nothing new.
+            CircuitState::Open { .. } => return None,
+            CircuitState::HalfOpen { .. } => {},
+        }
+        let pause = self.last_pause.saturating_mul(2).max(policy.reset);
+        self.last_pause = pause.min(policy.longest);
+        let pause = spread_pause(self.last_pause, random);
         let until = now.after(pause);
-        self.state = State::Tripped { until, paused };
-        Some(Change::Tripped(pause))
+        self.state = CircuitState::Open { until };
+        Some(BreakerTransition::Opened(pause))
     }
 
-    /// A session that was opened at that time was opened in vain.
-    pub fn in_vain(
+    /// A session that was opened at that moment was lost before it was of use.
+    pub fn on_session_short_lived(
         &mut self,
         opened: Tick,
         now: Tick,
         policy: &BreakerPolicy,
-        dice: u32,
-    ) -> Option<Change> {
-        // What made the last failure may have ended this one too: a restart that takes many
-        // sessions is one fault. Only what was opened since says something new.
-        if opened < self.failed {
+        random: u32,
+    ) -> Option<BreakerTransition> {
+        // A restart that ends many sessions is one fault: only those opened since the last failure
+        // say something new.
+        if opened < self.last_failure {
             return None;
         }
-        self.failed(now, policy, dice)
+        self.on_open_failed(now, policy, random)
     }
 
-    /// The probe was given up before it found anything out: the next one to ask is the probe.
-    pub fn gave_up(&mut self, now: Tick) -> Option<Change> {
-        let State::Probing { paused, .. } = self.state else {
+    /// The probe was given up: the next opening is the probe.
+    pub fn on_probe_abandoned(&mut self, now: Tick) -> Option<BreakerTransition> {
+        if !matches!(self.state, CircuitState::HalfOpen { .. }) {
             return None;
-        };
-        self.state = State::Tripped { until: now, paused };
-        Some(Change::Tripped(Duration::ZERO))
+        }
+        self.state = CircuitState::Open { until: now };
+        Some(BreakerTransition::Opened(Duration::ZERO))
     }
 
-    /// Whether nothing is remembered that is worth it: identities that failed once and never came
-    /// back must not be remembered for ever.
-    pub fn is_forgettable(&self, now: Tick) -> bool {
-        let paused = match self.state {
-            FRESH => return true,
-            State::Probing { .. } => return false,
-            State::Passing { paused, .. } | State::Tripped { paused, .. } => paused,
-        };
-        now.since(self.failed) >= paused.saturating_add(FORGOTTEN_AFTER)
+    /// Whether it remembers nothing of use: identities that failed once and never came back must not
+    /// be remembered for ever.
+    pub fn is_evictable(&self, now: Tick) -> bool {
+        let has_failures = self.state != CircuitState::Closed { failures: 0 };
+        let remembered = self.last_pause.saturating_add(EVICT_AFTER);
+        match self.state {
+            CircuitState::HalfOpen { .. } => false,
+            CircuitState::Closed { .. } | CircuitState::Open { .. } => {
+                (!has_failures && self.last_pause.is_zero())
+                    || now.duration_since(self.last_failure) >= remembered
+            },
+        }
     }
-}
 
-/// A pause that is up to a twentieth shorter: processes that lost a server together do not come back
-/// to it together. It is never longer than was said.
-fn spread(pause: Duration, dice: u32) -> Duration {
-    let shorter = u128::from(u32::MAX - dice) * pause.as_nanos() / (20 * u128::from(u32::MAX));
-    pause.saturating_sub(Duration::from_nanos(u64::try_from(shorter).unwrap_or(0)))
+    const fn forget_failures(&mut self) {
+        self.state = CircuitState::Closed { failures: 0 };
+        self.last_pause = Duration::ZERO;
+    }
 }
 
 impl Default for Breaker {
@@ -234,77 +248,68 @@ impl Default for Breaker {
     }
 }
 
-/// Whom a failed opening speaks against.
-#[expect(clippy::too_many_lines, reason = "a line for each reason there is")]
+/// A pause that is up to a twentieth shorter: processes that lost a server together do not come back
+/// to it together.
+fn spread_pause(pause: Duration, random: u32) -> Duration {
+    let shorter = u128::from(u32::MAX - random) * pause.as_nanos() / (20 * u128::from(u32::MAX));
+    pause.saturating_sub(Duration::from_nanos(u64::try_from(shorter).unwrap_or(0)))
+}
+
+/// Which breaker a failed opening counts against.
 pub const fn blame(code: Code, reason: Reason) -> Blame {
-    if matches!(code, Code::CredentialRefused) {
+    // The server is there; it does not want this credential, or not so often.
+    if matches!(code, Code::CredentialRefused)
+        || matches!(
+            reason,
+            Reason::Forbidden
+                | Reason::RateLimited
+                | Reason::SessionMismatch
+                | Reason::CredentialUnavailable
+        )
+    {
         return Blame::Identity;
     }
-    match reason {
-        // The server is there; it is this credential it does not want, or not so often.
-        Reason::Unauthorized
-        | Reason::Forbidden
-        | Reason::RateLimited
-        | Reason::SessionMismatch
-        | Reason::CredentialUnavailable => Blame::Identity,
-        // We did not try, gave up, or made the mistake ourselves.
-        Reason::LocalResources
-        | Reason::InvalidRequest
-        | Reason::Cancelled
-        | Reason::Closed
-        | Reason::RunUnknown
-        | Reason::RunEnded
-        | Reason::NotAllowed
-        | Reason::IdentityMissing
-        | Reason::CredentialNotSent
-        | Reason::BreakerOpen
-        | Reason::PoolFull
-        | Reason::Overloaded
-        | Reason::StoreUnavailable
-        | Reason::RecordRefused
-        | Reason::Draining
-        | Reason::ServerUnknown
-        | Reason::ToolUnknown
-        | Reason::StateLost
-        | Reason::Internal => Blame::Nobody,
-        // It came from the server, or from the way to it.
-        Reason::Dns
-        | Reason::ConnectRefused
-        | Reason::ConnectTimeout
-        | Reason::Unreachable
-        | Reason::Tls
-        | Reason::TlsClosed
-        | Reason::Proxy
-        | Reason::WriteFailed
-        | Reason::ReplyLost
-        | Reason::BadReply
-        | Reason::ReplyTooLarge
-        | Reason::Timeout
-        | Reason::TimeoutUnsent
-        | Reason::Redirect
-        | Reason::Rejected
-        | Reason::RejectedUnclear
-        | Reason::NotFound
-        | Reason::TooLarge
-        | Reason::Conflict
-        | Reason::TooEarly
-        | Reason::ServerError
-        | Reason::GatewayError
-        | Reason::Unavailable
-        | Reason::NoReplyChannel
-        | Reason::Version
-        | Reason::HeaderMismatch
-        | Reason::SessionGone
-        | Reason::BadSessionId
-        | Reason::Spawn
-        | Reason::ProgramMissing
-        | Reason::ChildExit
-        | Reason::Handshake
-        | Reason::SilentServer
-        | Reason::NotMcp
-        | Reason::SingleSession
-        | Reason::TooManyRounds
-        | Reason::ResolveFailed => Blame::Server,
+    // Failures of this machine, this request or this run say nothing of the server.
+    if matches!(
+        reason,
+        Reason::LocalResources | Reason::CredentialNotSent | Reason::StateLost
+    ) {
+        return Blame::Nobody;
+    }
+    match reason.code() {
+        Code::CredentialRefused => Blame::Identity,
+        Code::EraUnknown
+        | Code::CannotReach
+        | Code::OpenFailed
+        | Code::RequestRefused
+        | Code::Deadline
+        | Code::SessionLost
+        | Code::AnswerLost
+        | Code::BadAnswer
+        | Code::ToolFailed
+        | Code::ResolveFailed => Blame::Server,
+        Code::ConfigUnreadable
+        | Code::ConfigUnknownKey
+        | Code::ConfigBadValue
+        | Code::ConfigUntrusted
+        | Code::UsageBadArgument
+        | Code::ServerUnknown
+        | Code::ToolUnknown
+        | Code::BadMessage
+        | Code::RunUnknown
+        | Code::RunEnded
+        | Code::NotAllowed
+        | Code::IdentityMissing
+        | Code::CredentialUnavailable
+        | Code::BreakerOpen
+        | Code::PoolFull
+        | Code::Overloaded
+        | Code::StoreUnavailable
+        | Code::RecordRefused
+        | Code::Draining
+        | Code::Cancelled
+        | Code::Closed
+        | Code::Bug => Blame::Nobody,
     }
 }
 

@@ -1,11 +1,7 @@
-//! Limits: how many sessions there may be, of one server, of one identity, and in all.
+//! How many sessions there may be: of one server, of one identity, and in all.
 //!
-//! Asked by: the shell, before a session is opened and when it was opened.  Told by: rooms that
-//! are given back.
-//!
-//! Whoever finds no room gets in line, behind those who need room of the same kind; a claim that
-//! is stopped by its own identity's limit stops nobody else. Limits hold at every step, not in
-//! the end (reliability I22).
+//! A blocked claim queues at the limit that blocks it; a claim blocked by its own identity's limit
+//! blocks no other. Limits hold at every step, not only in the end (reliability I22).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +9,21 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::era::Era;
-use crate::key::{Identity, Key, Owner, Place, Transport};
-use crate::policy::Ceilings;
+use crate::policy::EngineLimits;
+use crate::pool_key::{Identity, KeyOwner, PoolKey, TargetKey, Transport};
 
-/// What a session takes up.
+/// What a session uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum PermitKind {
     /// A session at an HTTP server.
     Session,
     /// A child process.
     Process,
 }
 
-impl Kind {
-    /// What a session at this place takes up; none where servers hold nothing per session.
-    pub const fn of(place: &Place) -> Option<Self> {
+impl PermitKind {
+    /// What a session of this target uses; none if the server holds nothing per session.
+    pub const fn for_target(place: &TargetKey) -> Option<Self> {
         match (place.transport, place.era) {
             (Transport::Stdio, _) => Some(Self::Process),
             (Transport::Http, Era::Modern) => None,
@@ -36,243 +32,241 @@ impl Kind {
     }
 }
 
-/// A claim to room for one session.
+/// A claim to a permit for one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    kind: Kind,
+pub struct PermitClaim {
+    kind: PermitKind,
     server: Arc<str>,
     identity: Option<Identity>,
     server_max: Option<u32>,
 }
 
-impl Claim {
-    /// The claim of a key's session; none where none is needed.
-    pub fn of(key: &Key, server_max: Option<u32>) -> Option<Self> {
+impl PermitClaim {
+    /// The claim for a session of a key; none if it needs no permit.
+    pub fn for_key(key: &PoolKey, server_max: Option<u32>) -> Option<Self> {
         Some(Self {
-            kind: Kind::of(key.place())?,
-            server: Arc::clone(&key.place().server),
-            identity: match key.owner() {
-                Owner::Identity(identity) => Some(identity),
-                Owner::Everybody => None,
+            kind: PermitKind::for_target(&key.target)?,
+            server: Arc::clone(&key.target.server),
+            identity: match key.owner {
+                KeyOwner::Identity(identity) => Some(identity),
+                KeyOwner::AnyIdentity => None,
             },
             server_max,
         })
     }
 
-    /// Whether closing a session of that key makes room in a limit that stops this claim.
-    pub fn gains_by(&self, full: &Limit, key: &Key) -> bool {
-        Self::of(key, None).is_some_and(|other| other.limits().any(|limit| limit == *full))
+    /// Whether closing a session of that key unblocks this claim.
+    pub fn is_unblocked_by_closing(&self, full: &SessionLimit, key: &PoolKey) -> bool {
+        Self::for_key(key, None).is_some_and(|other| other.limits().any(|limit| limit == *full))
     }
 
-    fn limits(&self) -> impl Iterator<Item = Limit> + use<> {
-        let server = Limit::Server(Arc::clone(&self.server));
+    fn limits(&self) -> impl Iterator<Item = SessionLimit> + use<> {
+        let server = SessionLimit::Server(Arc::clone(&self.server));
         let identity = self
             .identity
-            .map(|identity| Limit::Identity(identity, self.kind));
-        [Some(server), identity, Some(Limit::All(self.kind))]
+            .map(|identity| SessionLimit::Identity(identity, self.kind));
+        [Some(server), identity, Some(SessionLimit::All(self.kind))]
             .into_iter()
             .flatten()
     }
 }
 
-/// A limit that sessions are counted against.
+/// A limit of sessions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Limit {
+pub enum SessionLimit {
     /// Of one server.
     Server(Arc<str>),
     /// Of one identity, by kind.
-    Identity(Identity, Kind),
+    Identity(Identity, PermitKind),
     /// In all, by kind.
-    All(Kind),
+    All(PermitKind),
 }
 
-/// A place in line for room; also the order of arrival.
+/// A queued claim; also the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct ClaimId(u64);
 
-/// What became of a claim.
+/// The answer to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Claimed {
-    /// There was room, and it is taken.
+pub enum ClaimOutcome {
+    /// The permit is granted.
     Granted,
-    /// There was none. The ticket is called when there is.
-    InLine(Ticket, Limit),
+    /// A limit is full. The claim is granted when it has room.
+    Queued(ClaimId, SessionLimit),
 }
 
-/// What was known of a room before it was given back.
+/// Whether the release of a permit was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Was {
-    /// Nothing.
-    Taken,
-    /// That it would be given back: see [`Limits::promise`].
-    Promised,
+pub enum ReleaseNotice {
+    /// It was not.
+    Unannounced,
+    /// It was: see [`SessionLimits::announce_release`].
+    Announced,
 }
 
-/// Tickets whose claims were granted, in order.
-pub type Called = SmallVec<[Ticket; 1]>;
+/// Queued claims that were granted, in order.
+pub type GrantedClaims = SmallVec<[ClaimId; 1]>;
 
-/// All rooms that are taken, and who waits for one.
+/// The permits in use, and the queued claims.
 #[derive(Clone, Debug)]
-pub struct Limits {
-    ceilings: Ceilings,
-    taken: BTreeMap<Limit, u32>,
-    /// Whoever waits stands at the limit that stopped it.
-    line: BTreeMap<Limit, BTreeMap<Ticket, Claim>>,
-    waits_at: BTreeMap<Ticket, Limit>,
-    /// Rooms that will be given back soon, because somebody was asked to make room.
-    promised: BTreeMap<Limit, u32>,
-    /// Who stands at another limit since [`Limits::moved`] was last asked.
-    moved: Vec<Ticket>,
-    next: Ticket,
+pub struct SessionLimits {
+    engine_limits: EngineLimits,
+    used: BTreeMap<SessionLimit, u32>,
+    /// Each claim queues at the limit that blocks it.
+    queues: BTreeMap<SessionLimit, BTreeMap<ClaimId, PermitClaim>>,
+    queued_at: BTreeMap<ClaimId, SessionLimit>,
+    /// Permits that will be released soon, because their sessions are being evicted.
+    announced_releases: BTreeMap<SessionLimit, u32>,
+    /// Claims that another limit blocks since [`SessionLimits::take_requeued`] was last called.
+    requeued: Vec<ClaimId>,
+    next_id: ClaimId,
 }
 
-impl Limits {
-    /// Nothing is taken.
-    pub const fn new(ceilings: Ceilings) -> Self {
+impl SessionLimits {
+    /// Limits without permits in use.
+    pub const fn new(engine_limits: EngineLimits) -> Self {
         Self {
-            ceilings,
-            taken: BTreeMap::new(),
-            line: BTreeMap::new(),
-            waits_at: BTreeMap::new(),
-            promised: BTreeMap::new(),
-            moved: Vec::new(),
-            next: Ticket(0),
+            engine_limits,
+            used: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            queued_at: BTreeMap::new(),
+            announced_releases: BTreeMap::new(),
+            requeued: Vec::new(),
+            next_id: ClaimId(0),
         }
     }
 
-    /// Takes room, or a place in line.
-    pub fn claim(&mut self, claim: Claim) -> Claimed {
-        if let Some(full) = self.stops(&claim) {
-            let ticket = self.next;
-            self.next = Ticket(ticket.0 + 1);
-            self.wait(ticket, claim, full.clone());
-            return Claimed::InLine(ticket, full);
+    /// Grants or queues a claim.
+    pub fn claim(&mut self, claim: PermitClaim) -> ClaimOutcome {
+        if let Some(full) = self.blocking_limit(&claim) {
+            let ticket = self.next_id;
+            self.next_id = ClaimId(ticket.0 + 1);
+            self.enqueue(ticket, claim, full.clone());
+            return ClaimOutcome::Queued(ticket, full);
         }
-        self.take(&claim);
-        Claimed::Granted
+        self.add_usage(&claim);
+        ClaimOutcome::Granted
     }
 
-    /// Room that was nobody's is that of this claim's identity from now on; false where the
-    /// identity has no room left. Server and kind are those that the room was granted for.
-    pub fn take_over(&mut self, claim: &Claim) -> bool {
+    /// Assigns a permit of no identity to the identity of this claim; false if the identity is at
+    /// its limit.
+    pub fn assign_to_identity(&mut self, claim: &PermitClaim) -> bool {
         let Some(identity) = claim.identity else {
             return true;
         };
-        let own = Limit::Identity(identity, claim.kind);
-        let has_room = self.taken_of(&own) < self.most(&own, claim);
+        let own = SessionLimit::Identity(identity, claim.kind);
+        let has_room = self.usage_of(&own) < self.max_for(&own, claim);
         if has_room {
-            add(&mut self.taken, own);
+            increment(&mut self.used, own);
         }
         has_room
     }
 
-    /// Whether somebody waits for room that this one would make, and nobody else makes it.
-    pub fn is_needed(&self, claim: &Claim) -> bool {
+    /// Whether a queued claim needs this permit, beyond the releases that were announced.
+    pub fn is_needed(&self, claim: &PermitClaim) -> bool {
         claim.limits().any(|limit| {
-            let waiting = self.line.get(&limit).map_or(0, BTreeMap::len);
-            let promised = self.promised.get(&limit).copied().unwrap_or(0);
+            let waiting = self.queues.get(&limit).map_or(0, BTreeMap::len);
+            let promised = self.announced_releases.get(&limit).copied().unwrap_or(0);
             u32::try_from(waiting).unwrap_or(u32::MAX) > promised
         })
     }
 
-    /// Room will be given back as soon as a session is closed.
-    pub fn promise(&mut self, claim: &Claim) {
+    /// The permit will be released as soon as its session is closed.
+    pub fn announce_release(&mut self, claim: &PermitClaim) {
         for limit in claim.limits() {
-            add(&mut self.promised, limit);
+            increment(&mut self.announced_releases, limit);
         }
     }
 
-    /// Gives room back, and says who got it.
-    pub fn release(&mut self, claim: &Claim, was: Was) -> Called {
+    /// Releases a permit, and returns the claims that are granted by it.
+    pub fn release(&mut self, claim: &PermitClaim, was: ReleaseNotice) -> GrantedClaims {
         for limit in claim.limits() {
-            subtract(&mut self.taken, &limit);
-            if was == Was::Promised {
-                subtract(&mut self.promised, &limit);
+            decrement(&mut self.used, &limit);
+            if was == ReleaseNotice::Announced {
+                decrement(&mut self.announced_releases, &limit);
             }
         }
-        let freed: SmallVec<[Limit; 3]> = claim.limits().collect();
-        self.call(&freed)
+        let freed: SmallVec<[SessionLimit; 3]> = claim.limits().collect();
+        self.grant_queued(&freed)
     }
 
-    /// Leaves the line; false if the ticket was called already, so that room is to be given back.
-    pub fn leave(&mut self, ticket: Ticket) -> bool {
-        let Some(limit) = self.waits_at.remove(&ticket) else {
+    /// Removes a queued claim; false if it was granted already.
+    pub fn cancel_claim(&mut self, ticket: ClaimId) -> bool {
+        let Some(limit) = self.queued_at.remove(&ticket) else {
             return false;
         };
-        self.unqueue(&limit, ticket);
+        self.dequeue(&limit, ticket);
         true
     }
 
-    /// Other ceilings count from now on. Says who got room by that.
-    pub fn reconfigure(&mut self, ceilings: Ceilings) -> Called {
-        self.ceilings = ceilings;
-        let waited_for: Vec<Limit> = self.line.keys().cloned().collect();
-        self.call(&waited_for)
+    /// Applies other limits, and returns the claims that are granted by it.
+    pub fn reconfigure(&mut self, ceilings: EngineLimits) -> GrantedClaims {
+        self.engine_limits = ceilings;
+        let waited_for: Vec<SessionLimit> = self.queues.keys().cloned().collect();
+        self.grant_queued(&waited_for)
     }
 
-    /// Another limit of a server counts from now on, for those who wait as well. Says who got room
-    /// by that.
-    pub fn decide(&mut self, server: &str, most: Option<u32>) -> Called {
-        let claims = self.line.values_mut().flat_map(BTreeMap::values_mut);
+    /// Applies another maximum to a server, also for queued claims. Returns those that are granted
+    /// by it.
+    pub fn set_server_max(&mut self, server: &str, most: Option<u32>) -> GrantedClaims {
+        let claims = self.queues.values_mut().flat_map(BTreeMap::values_mut);
         for claim in claims.filter(|claim| *claim.server == *server) {
             claim.server_max = most;
         }
-        self.call(&[Limit::Server(Arc::from(server))])
+        self.grant_queued(&[SessionLimit::Server(Arc::from(server))])
     }
 
-    /// Whether more is taken than may be, at a limit that counts this claim: limits may have been
-    /// lowered since it was granted.
-    pub fn is_over(&self, claim: &Claim) -> bool {
+    /// Whether a limit was lowered below the permits in use since this claim was granted.
+    pub fn is_over_limit(&self, claim: &PermitClaim) -> bool {
         claim
             .limits()
-            .any(|limit| self.taken_of(&limit) > self.most(&limit, claim))
+            .any(|limit| self.usage_of(&limit) > self.max_for(&limit, claim))
     }
 
-    /// The limit that leaves no room for this claim now, and how much it allows.
-    pub fn full(&self, claim: &Claim) -> Option<(Limit, u32)> {
-        let full = self.stops(claim)?;
-        let most = self.most(&full, claim);
+    /// The limit that blocks this claim now, and its maximum.
+    pub fn blocking_limit_and_max(&self, claim: &PermitClaim) -> Option<(SessionLimit, u32)> {
+        let full = self.blocking_limit(claim)?;
+        let most = self.max_for(&full, claim);
         Some((full, most))
     }
 
-    /// Those who found room where they stood, and were stopped by another limit since this was last
-    /// asked: nobody was asked to make room there.
-    pub fn moved(&mut self) -> Vec<Ticket> {
-        std::mem::take(&mut self.moved)
+    /// Claims that another limit blocks since this was last called.
+    pub fn take_requeued(&mut self) -> Vec<ClaimId> {
+        std::mem::take(&mut self.requeued)
     }
 
-    /// The limit that a ticket stands at; none if it was called, or left.
-    pub fn stands_at(&self, ticket: Ticket) -> Option<&Limit> {
-        self.waits_at.get(&ticket)
+    /// The limit that blocks a queued claim; none if it was granted or cancelled.
+    pub fn queued_limit(&self, ticket: ClaimId) -> Option<&SessionLimit> {
+        self.queued_at.get(&ticket)
     }
 
-    /// How many rooms of a kind are taken.
-    pub fn taken(&self, kind: Kind) -> u32 {
-        self.taken_of(&Limit::All(kind))
+    /// How many permits of a kind are in use.
+    pub fn used_permits(&self, kind: PermitKind) -> u32 {
+        self.usage_of(&SessionLimit::All(kind))
     }
 
-    /// How many claims are in line.
-    pub fn waiting(&self) -> usize {
-        self.waits_at.len()
+    /// How many claims are queued.
+    pub fn queued_claims(&self) -> usize {
+        self.queued_at.len()
     }
 
-    /// Grants what can be granted now that these limits may have room, the earliest first.
-    fn call(&mut self, freed: &[Limit]) -> Called {
-        let mut called = Called::new();
-        while let Some((ticket, limit)) = self.first_of(freed) {
-            let Some(claim) = self.unqueue(&limit, ticket) else {
+    /// Grants the earliest claims that these limits have room for.
+    fn grant_queued(&mut self, freed: &[SessionLimit]) -> GrantedClaims {
+        let mut called = GrantedClaims::new();
+        while let Some((ticket, limit)) = self.first_grantable(freed) {
+            let Some(claim) = self.dequeue(&limit, ticket) else {
                 break;
             };
-            match self.stops(&claim) {
-                // It stands elsewhere now, with the place its arrival gives it.
+            match self.blocking_limit(&claim) {
+                // It queues there in its order of arrival.
                 Some(full) => {
-                    self.wait(ticket, claim, full);
-                    self.moved.push(ticket);
+                    self.enqueue(ticket, claim, full);
+                    self.requeued.push(ticket);
                 },
                 None => {
-                    self.waits_at.remove(&ticket);
-                    self.take(&claim);
+                    self.queued_at.remove(&ticket);
+                    self.add_usage(&claim);
                     called.push(ticket);
                 },
             }
@@ -280,64 +274,64 @@ impl Limits {
         called
     }
 
-    /// Of those who stand at one of these limits, where there is room: the one that came first.
-    fn first_of(&self, limits: &[Limit]) -> Option<(Ticket, Limit)> {
+    /// The earliest claim that one of these limits has room for.
+    fn first_grantable(&self, limits: &[SessionLimit]) -> Option<(ClaimId, SessionLimit)> {
         let firsts = limits.iter().filter_map(|limit| {
-            let (ticket, claim) = self.line.get(limit)?.first_key_value()?;
-            let room = self.taken_of(limit) < self.most(limit, claim);
+            let (ticket, claim) = self.queues.get(limit)?.first_key_value()?;
+            let room = self.usage_of(limit) < self.max_for(limit, claim);
             room.then(|| (*ticket, limit.clone()))
         });
         firsts.min_by_key(|(ticket, _)| *ticket)
     }
 
-    fn stops(&self, claim: &Claim) -> Option<Limit> {
+    fn blocking_limit(&self, claim: &PermitClaim) -> Option<SessionLimit> {
         claim
             .limits()
-            .find(|limit| self.taken_of(limit) >= self.most(limit, claim))
+            .find(|limit| self.usage_of(limit) >= self.max_for(limit, claim))
     }
 
-    fn take(&mut self, claim: &Claim) {
+    fn add_usage(&mut self, claim: &PermitClaim) {
         for limit in claim.limits() {
-            add(&mut self.taken, limit);
+            increment(&mut self.used, limit);
         }
     }
 
-    fn wait(&mut self, ticket: Ticket, claim: Claim, full: Limit) {
-        self.waits_at.insert(ticket, full.clone());
-        self.line.entry(full).or_default().insert(ticket, claim);
+    fn enqueue(&mut self, ticket: ClaimId, claim: PermitClaim, full: SessionLimit) {
+        self.queued_at.insert(ticket, full.clone());
+        self.queues.entry(full).or_default().insert(ticket, claim);
     }
 
-    fn unqueue(&mut self, limit: &Limit, ticket: Ticket) -> Option<Claim> {
-        let line = self.line.get_mut(limit)?;
+    fn dequeue(&mut self, limit: &SessionLimit, ticket: ClaimId) -> Option<PermitClaim> {
+        let line = self.queues.get_mut(limit)?;
         let claim = line.remove(&ticket);
         if line.is_empty() {
-            self.line.remove(limit);
+            self.queues.remove(limit);
         }
         claim
     }
 
-    fn taken_of(&self, limit: &Limit) -> u32 {
-        self.taken.get(limit).copied().unwrap_or(0)
+    fn usage_of(&self, limit: &SessionLimit) -> u32 {
+        self.used.get(limit).copied().unwrap_or(0)
     }
 
-    fn most(&self, limit: &Limit, claim: &Claim) -> u32 {
-        let ceilings = &self.ceilings;
+    fn max_for(&self, limit: &SessionLimit, claim: &PermitClaim) -> u32 {
+        let ceilings = &self.engine_limits;
         match limit {
-            Limit::Server(_) => claim.server_max.unwrap_or(u32::MAX),
-            Limit::Identity(_, Kind::Session) => ceilings.sessions_per_identity,
-            Limit::Identity(_, Kind::Process) => ceilings.processes_per_identity,
-            Limit::All(Kind::Session) => ceilings.sessions,
-            Limit::All(Kind::Process) => ceilings.processes,
+            SessionLimit::Server(_) => claim.server_max.unwrap_or(u32::MAX),
+            SessionLimit::Identity(_, PermitKind::Session) => ceilings.sessions_per_identity,
+            SessionLimit::Identity(_, PermitKind::Process) => ceilings.processes_per_identity,
+            SessionLimit::All(PermitKind::Session) => ceilings.sessions,
+            SessionLimit::All(PermitKind::Process) => ceilings.processes,
         }
     }
 }
 
-fn add(counts: &mut BTreeMap<Limit, u32>, limit: Limit) {
+fn increment(counts: &mut BTreeMap<SessionLimit, u32>, limit: SessionLimit) {
     let count = counts.entry(limit).or_insert(0);
     *count = count.saturating_add(1);
 }
 
-fn subtract(counts: &mut BTreeMap<Limit, u32>, limit: &Limit) {
+fn decrement(counts: &mut BTreeMap<SessionLimit, u32>, limit: &SessionLimit) {
     if let Some(count) = counts.get_mut(limit) {
         *count = count.saturating_sub(1);
         if *count == 0 {

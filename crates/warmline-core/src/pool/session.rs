@@ -1,56 +1,54 @@
-//! One session as its cell sees it: its state, and what is remembered of its past.
-//!
-//! Asked by: the cell.  Changed by: the cell alone, in `Cell::enter`.
+//! One session of a key: its state, and what is remembered of its past.
 
 use std::num::NonZeroU32;
 
-use super::proof::Worth;
-use super::{Generation, Why};
-use crate::tick::Tick;
+use super::stability::Stability;
+use super::{EndReason, Generation};
+use crate::time::Tick;
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The handshake is under way.
+pub enum SessionState {
+    /// The handshake is in progress.
     Opening,
-    /// Open, and nobody sends on it.
+    /// Open and not in use.
     Idle,
-    /// Somebody sends on it.
+    /// In use.
     Leased {
-        /// How many.
+        /// How many leases.
         leases: NonZeroU32,
-        /// In which way.
-        hold: Hold,
+        /// Their kind.
+        kind: LeaseKind,
     },
-    /// It takes no new lease; those it has end on their own.
+    /// It takes no new lease and closes with its last one.
     Retiring {
         /// How many are left.
         leases: NonZeroU32,
-        /// In which way they hold it.
-        hold: Hold,
+        /// Their kind.
+        kind: LeaseKind,
         /// Why it ends.
-        why: Why,
+        reason: EndReason,
     },
-    /// Over. Its cell forgets it in the same moment, so that closed is final.
-    Closed(Why),
+    /// Closed, and removed from its key.
+    Closed(EndReason),
 }
 
-/// In which way a session is leased.
+/// The kind of the leases of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hold {
+pub enum LeaseKind {
     /// Others may join.
     Shared,
-    /// By one call alone.
+    /// One call.
     Single,
-    /// By one holder alone. What it sends are leases too, beside its own.
+    /// One holder, whose calls are further leases.
     Exclusive,
-    /// By a check of ours.
+    /// A health check.
     Check,
 }
 
-impl State {
+impl SessionState {
     /// The word used in documents, logs and metrics.
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Opening => "opening",
             Self::Idle => "idle",
@@ -68,12 +66,20 @@ impl State {
         }
     }
 
-    /// How many send on it, or could at any moment: whoever holds it alone is one with its call.
-    pub fn senders(&self) -> u32 {
+    /// The kind of its leases, if it has any.
+    pub(super) const fn lease_kind(&self) -> Option<LeaseKind> {
+        match self {
+            Self::Opening | Self::Idle | Self::Closed(_) => None,
+            Self::Leased { kind, .. } | Self::Retiring { kind, .. } => Some(*kind),
+        }
+    }
+
+    /// How many calls are sent on it, or may be at any moment: an idle holder counts as one.
+    pub fn active_senders(&self) -> u32 {
         match self {
             Self::Leased {
                 leases,
-                hold: Hold::Exclusive,
+                kind: LeaseKind::Exclusive,
             } => leases.get().saturating_sub(1).max(1),
             Self::Opening
             | Self::Idle
@@ -83,163 +89,142 @@ impl State {
         }
     }
 
-    /// Whether nothing is sent on it: it rests, or whoever holds it alone does.
-    pub(super) const fn is_quiet(&self) -> bool {
-        match self {
-            Self::Idle => true,
-            Self::Leased { leases, hold } => matches!(hold, Hold::Exclusive) && leases.get() == 1,
-            Self::Opening | Self::Retiring { .. } | Self::Closed(_) => false,
-        }
+    /// Whether nothing is sent on it: it is idle, or its holder is.
+    pub(super) fn is_quiet(&self) -> bool {
+        let has_idle_holder = self.lease_kind() == Some(LeaseKind::Exclusive) && self.leases() == 1;
+        *self == Self::Idle || (self.is_usable() && has_idle_holder)
     }
 
-    /// Whether its holder, if it has one, may send on it: not once it was lost.
-    pub(super) const fn serves_holder(&self) -> bool {
-        match self {
-            Self::Leased { hold, .. } => matches!(hold, Hold::Exclusive),
-            Self::Retiring { hold, why, .. } => {
-                matches!(hold, Hold::Exclusive)
-                    && !matches!(why, Why::Gone | Why::CheckFailed | Why::Bug)
-            },
-            Self::Opening | Self::Idle | Self::Closed(_) => false,
-        }
+    /// Whether its holder may send on it: not once it is lost.
+    pub(super) fn serves_exclusive_holder(&self) -> bool {
+        let is_lost = matches!(
+            self,
+            Self::Retiring {
+                reason: EndReason::Gone | EndReason::CheckFailed | EndReason::Bug,
+                ..
+            }
+        );
+        self.lease_kind() == Some(LeaseKind::Exclusive) && !is_lost
     }
 
-    /// The same with one lease more.
-    pub(super) const fn and_one(self) -> Self {
+    pub(super) const fn with_extra_lease(self) -> Self {
         match self {
-            Self::Leased { leases, hold } => Self::Leased {
+            Self::Leased { leases, kind } => Self::Leased {
                 leases: leases.saturating_add(1),
-                hold,
+                kind,
             },
-            Self::Retiring { leases, hold, why } => Self::Retiring {
+            Self::Retiring {
+                leases,
+                kind,
+                reason,
+            } => Self::Retiring {
                 leases: leases.saturating_add(1),
-                hold,
-                why,
+                kind,
+                reason,
             },
             Self::Opening | Self::Idle | Self::Closed(_) => self,
         }
     }
 
-    /// Whether callers may still come to it.
+    /// Whether it can be leased.
     pub const fn is_usable(&self) -> bool {
         matches!(self, Self::Idle | Self::Leased { .. })
     }
 
-    /// Whether it takes up one of the places of its key. A session that the server ended takes up
-    /// none: its replacement must not wait for the calls that hang on it.
-    pub(super) const fn takes_place(&self) -> bool {
-        match self {
-            Self::Opening | Self::Idle | Self::Leased { .. } => true,
-            Self::Retiring { why, .. } => !matches!(why, Why::Gone | Why::Expired),
-            Self::Closed(_) => false,
-        }
+    /// Whether it counts toward the maximum of its key. A session that the server ended does not:
+    /// its replacement must not wait for the calls on it.
+    pub(super) const fn counts_toward_max(&self) -> bool {
+        !matches!(
+            self,
+            Self::Closed(_)
+                | Self::Retiring {
+                    reason: EndReason::Gone | EndReason::Expired,
+                    ..
+                }
+        )
     }
 }
 
-/// What a session did so far.
+/// What a session was used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Past {
+pub enum SessionUsage {
     /// It answered nothing yet.
     Unused,
     /// It answered.
     Served,
     /// It answered a call that was not repeatable: the server may remember something.
-    LeftState,
+    Stateful,
 }
 
-/// How far a session is believed to live.
+/// Whether a session is checked before its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Trust {
-    /// As long as it does not rest too long.
-    Sure,
-    /// It is checked before its next use.
-    Doubted,
-    /// It was checked, and what was found is no verdict: the next caller gets it all the same.
-    Excused,
+pub(super) enum CheckNeed {
+    /// After an idle time.
+    AfterIdle,
+    /// In any case.
+    BeforeNextUse,
+    /// No: the last check failed without a verdict, and the next caller gets it anyway.
+    SkipOnce,
 }
 
 /// Where an open session came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum SessionOrigin {
     /// It was opened just now.
     Fresh,
-    /// It was opened ahead, and rested until now.
+    /// It was opened ahead, as a spare.
     Spare,
-    /// It was resumed from a record, with nothing on the wire.
+    /// It was restored from a record, without a request.
     Restored,
 }
 
 /// One session of a key.
 #[derive(Clone, Debug)]
 pub struct Session {
-    pub(super) generation: Generation,
-    pub(super) state: State,
+    /// Its number.
+    pub generation: Generation,
+    /// Its state.
+    pub state: SessionState,
     /// When it was opened; for an opening, when that began.
-    pub(super) opened: Tick,
+    pub opened_at: Tick,
     /// When it was last used.
-    pub(super) used: Tick,
-    /// When it was last known to live.
-    pub(super) heard: Tick,
-    /// When it was last kept alive.
-    pub(super) pinged: Tick,
-    /// When the server will forget it.
-    pub(super) expires: Tick,
-    /// When it is better replaced, as long as it has no state to lose.
-    pub(super) renew: Tick,
-    pub(super) past: Past,
-    pub(super) trust: Trust,
-    pub(super) origin: Origin,
-    pub(super) worth: Worth,
-    /// Checks in a row that got no answer.
-    pub(super) silent: u8,
+    pub last_used: Tick,
+    /// When it was last known to be alive.
+    pub(super) last_alive: Tick,
+    pub(super) last_keep_alive: Tick,
+    pub(super) expires_at: Tick,
+    /// When it is replaced, if it has no state to lose.
+    pub(super) renew_at: Tick,
+    /// What it was used for.
+    pub usage: SessionUsage,
+    pub(super) check_need: CheckNeed,
+    pub(super) origin: SessionOrigin,
+    pub(super) stability: Stability,
+    /// Checks in a row that timed out.
+    pub(super) timed_out_checks: u8,
 }
 
 impl Session {
     pub(super) const fn opening(generation: Generation, now: Tick) -> Self {
         Self {
             generation,
-            state: State::Opening,
-            opened: now,
-            used: now,
-            heard: now,
-            pinged: now,
-            expires: Tick::NEVER,
-            renew: Tick::NEVER,
-            past: Past::Unused,
-            trust: Trust::Sure,
-            origin: Origin::Fresh,
-            worth: Worth::Open,
-            silent: 0,
+            state: SessionState::Opening,
+            opened_at: now,
+            last_used: now,
+            last_alive: now,
+            last_keep_alive: now,
+            expires_at: Tick::NEVER,
+            renew_at: Tick::NEVER,
+            usage: SessionUsage::Unused,
+            check_need: CheckNeed::AfterIdle,
+            origin: SessionOrigin::Fresh,
+            stability: Stability::Undecided,
+            timed_out_checks: 0,
         }
     }
 
-    /// Its number.
-    pub const fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    /// Where it stands.
-    pub const fn state(&self) -> State {
-        self.state
-    }
-
-    /// When it was opened.
-    pub const fn opened(&self) -> Tick {
-        self.opened
-    }
-
-    /// When it was last used.
-    pub const fn used(&self) -> Tick {
-        self.used
-    }
-
-    /// When the server will forget it, if it said so.
-    pub fn expires(&self) -> Option<Tick> {
-        (self.expires != Tick::NEVER).then_some(self.expires)
-    }
-
-    /// What it did so far.
-    pub const fn past(&self) -> Past {
-        self.past
+    /// When it expires on the server, if the server said so.
+    pub fn expires_at(&self) -> Option<Tick> {
+        (self.expires_at != Tick::NEVER).then_some(self.expires_at)
     }
 }

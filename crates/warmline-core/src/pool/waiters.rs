@@ -1,66 +1,64 @@
-//! The line: who waits for a session of a key, in order of arrival.
-//!
-//! Asked by: the cell, whenever a session comes free.  A caller waits only if somebody is before
-//! it, or if no session of the key can be had right now.
+//! The queue of callers that wait for a session of a key, in order of arrival.
 
 use std::collections::VecDeque;
 
-use super::Want;
+use super::LeaseMode;
 
-/// A caller in line. The shell numbers them.
+/// A queued caller. The shell numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WaiterId(pub u64);
 
-/// Where in line a caller goes.
+/// Where a caller is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Turn {
+pub enum QueuePosition {
     /// Behind all others.
-    Last,
-    /// Before all who had no turn yet: it had one, and what it got was dead.
-    First,
+    Back,
+    /// Before all who had no lease yet: its lease was dead.
+    Front,
 }
 
-/// One caller in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     pub(super) id: WaiterId,
-    pub(super) want: Want,
-    pub(super) turn: Turn,
+    pub(super) mode: LeaseMode,
+    pub(super) position: QueuePosition,
 }
 
-/// All callers in line for one key. None: nobody, as in nearly all keys nearly always.
+/// None while no caller waits, as in nearly all keys most of the time.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::box_collection,
     reason = "a key at rest keeps one word, not four"
 )]
-pub(super) struct Line(Option<Box<VecDeque<Waiter>>>);
+pub(super) struct WaitQueue(Option<Box<VecDeque<Waiter>>>);
 
-impl Line {
-    pub(super) fn join(&mut self, waiter: Waiter) {
+impl WaitQueue {
+    pub(super) fn enqueue(&mut self, waiter: Waiter) {
         let line = self.0.get_or_insert_default();
-        match waiter.turn {
-            Turn::Last => line.push_back(waiter),
-            Turn::First => {
-                let before = line.iter().take_while(|one| one.turn == Turn::First);
+        match waiter.position {
+            QueuePosition::Back => line.push_back(waiter),
+            QueuePosition::Front => {
+                let before = line
+                    .iter()
+                    .take_while(|one| one.position == QueuePosition::Front);
                 let at = before.count();
                 line.insert(at, waiter);
             },
         }
     }
 
-    pub(super) fn first(&self) -> Option<Waiter> {
+    pub(super) fn front(&self) -> Option<Waiter> {
         self.0.as_ref()?.front().copied()
     }
 
-    pub(super) fn serve(&mut self) -> Option<Waiter> {
+    pub(super) fn pop_front(&mut self) -> Option<Waiter> {
         let served = self.0.as_mut()?.pop_front();
-        self.give_back();
+        self.free_if_empty();
         served
     }
 
-    /// Takes a caller out of the line; false if it stood in none.
-    pub(super) fn leave(&mut self, id: WaiterId) -> bool {
+    /// Removes a caller; false if it is not queued.
+    pub(super) fn remove(&mut self, id: WaiterId) -> bool {
         let Some(line) = &mut self.0 else {
             return false;
         };
@@ -68,11 +66,11 @@ impl Line {
             return false;
         };
         line.remove(at);
-        self.give_back();
+        self.free_if_empty();
         true
     }
 
-    pub(super) fn dissolve(&mut self) -> impl Iterator<Item = Waiter> + use<> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiter> + use<> {
         let line = self.0.take().map(|line| *line);
         line.unwrap_or_default().into_iter()
     }
@@ -83,12 +81,11 @@ impl Line {
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        // What is empty was given back.
+        // An empty queue is dropped.
         self.0.is_none()
     }
 
-    /// A rush is over: its memory goes back.
-    fn give_back(&mut self) {
+    fn free_if_empty(&mut self) {
         if self.0.as_ref().is_some_and(|line| line.is_empty()) {
             self.0 = None;
         }

@@ -1,60 +1,43 @@
-//! The handshake of each era: what we write, and what the server says of itself.
-//!
-//! `initialize` opens a legacy session; `server/discover` only tells. Neither is a promise: what
-//! a server says of its name is for display.
+//! The handshake of each era. `initialize` opens a legacy session; `server/discover` only describes
+//! the server.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::malformed::{Fault, Malformed};
-use super::meta::{self, ClientMeta, write_implementation};
-use super::object;
-use super::params::Params;
-use super::splice::{write_notification, write_number, write_request, write_text};
+use super::meta::{self, write_implementation};
 use crate::era::Version;
+use crate::message::object;
+use crate::message::parse_error::ParseError;
+use crate::message::splice::{write_number, write_string};
 
-/// What a server said to `initialize`.
+/// The result of `initialize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Initialized {
+pub struct InitializeResult {
     /// The version it chose, as it wrote it.
     pub version: String,
     /// Its raw capabilities.
     pub capabilities: Bytes,
     /// Its raw name and version, if it gave them.
     pub server_info: Option<Bytes>,
-    /// What it tells models about itself.
+    /// Its instructions for models.
     pub instructions: Option<String>,
-    /// How long the server keeps the session, where it says so.
+    /// How long the server keeps the session, if it says so.
     pub expires_in: Option<Duration>,
 }
 
-/// What a server said to `server/discover`.
+/// The result of `server/discover`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Discovered {
+pub struct DiscoverResult {
     /// The versions it speaks, as it wrote them.
-    pub supported: Vec<String>,
+    pub supported_versions: Vec<String>,
     /// Its raw capabilities.
     pub capabilities: Bytes,
     /// Its raw name and version, if it gave them.
     pub server_info: Option<Bytes>,
-    /// What it tells models about itself.
+    /// Its instructions for models.
     pub instructions: Option<String>,
-    /// How long this may be kept; none means it is stale at once.
-    pub ttl_ms: u64,
-    /// Who may share it.
-    pub scope: CacheScope,
-}
-
-/// Who may share a cached result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CacheScope {
-    /// Only those who asked with the same credential; also where nothing is said.
-    #[default]
-    Private,
-    /// Everybody.
-    Public,
 }
 
 /// Writes `initialize`; `capabilities` is a raw JSON object.
@@ -69,7 +52,7 @@ pub fn write_initialize(
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     write_number(out, id);
     out.extend_from_slice(b",\"method\":\"initialize\",\"params\":{\"protocolVersion\":");
-    write_text(out, version.as_str());
+    write_string(out, version.as_str());
     out.extend_from_slice(b",\"capabilities\":");
     out.extend_from_slice(capabilities);
     out.extend_from_slice(b",\"clientInfo\":");
@@ -77,42 +60,17 @@ pub fn write_initialize(
     out.extend_from_slice(b"}}");
 }
 
-/// Writes `notifications/initialized`.
-pub fn write_initialized(out: &mut Vec<u8>) {
-    write_notification(out, "notifications/initialized", None);
-}
-
-/// Writes `server/discover`.
-pub fn write_discover(out: &mut Vec<u8>, id: u64, client: &ClientMeta) {
-    write_request(
-        out,
-        id,
-        "server/discover",
-        &Params::empty(),
-        &[],
-        &client.edits(),
-    );
-}
-
-/// Writes `notifications/cancelled` for a request of ours.
-pub fn write_cancelled(out: &mut Vec<u8>, request_id: u64, reason: Option<&str>) {
-    let mut params = b"{\"requestId\":".to_vec();
-    write_number(&mut params, request_id);
-    if let Some(reason) = reason {
-        params.extend_from_slice(b",\"reason\":");
-        write_text(&mut params, reason);
-    }
-    params.push(b'}');
-    write_notification(out, "notifications/cancelled", Some(&params));
-}
-
 /// Reads the raw result of `initialize`.
-pub fn read_initialize_result(raw: &[u8]) -> Result<Initialized, Malformed> {
-    let mut said = Said::default();
+pub fn read_initialize_result(raw: &[u8]) -> Result<InitializeResult, ParseError> {
+    let mut said = HandshakeFields::default();
     said.read(raw)?;
-    Ok(Initialized {
-        version: said.version.ok_or(missing("protocolVersion"))?,
-        capabilities: said.capabilities.ok_or(missing("capabilities"))?,
+    Ok(InitializeResult {
+        version: said
+            .version
+            .ok_or(ParseError::missing("protocolVersion", 0))?,
+        capabilities: said
+            .capabilities
+            .ok_or(ParseError::missing("capabilities", 0))?,
         server_info: said.server_info,
         instructions: said.instructions,
         expires_in: said.expires_in,
@@ -120,64 +78,61 @@ pub fn read_initialize_result(raw: &[u8]) -> Result<Initialized, Malformed> {
 }
 
 /// Reads the raw result of `server/discover`.
-pub fn read_discover_result(raw: &[u8]) -> Result<Discovered, Malformed> {
-    let mut said = Said::default();
+pub fn read_discover_result(raw: &[u8]) -> Result<DiscoverResult, ParseError> {
+    let mut said = HandshakeFields::default();
     said.read(raw)?;
-    Ok(Discovered {
-        supported: said.supported.ok_or(missing("supportedVersions"))?,
-        capabilities: said.capabilities.ok_or(missing("capabilities"))?,
+    Ok(DiscoverResult {
+        supported_versions: said
+            .supported_versions
+            .ok_or(ParseError::missing("supportedVersions", 0))?,
+        capabilities: said
+            .capabilities
+            .ok_or(ParseError::missing("capabilities", 0))?,
         server_info: said.meta_server_info.or(said.server_info),
         instructions: said.instructions,
-        ttl_ms: said.ttl_ms,
-        scope: said.scope,
     })
 }
 
-/// The versions in a raw JSON array; what is no text is left out.
-pub(crate) fn versions(raw: &str) -> Option<Vec<String>> {
+/// The versions in a raw JSON array; other values are skipped.
+pub(crate) fn read_version_list(raw: &str) -> Option<Vec<String>> {
     let list: Vec<&serde_json::value::RawValue> = serde_json::from_str(raw).ok()?;
     let texts = list
         .into_iter()
-        .filter_map(|item| object::text_of(item.get()));
+        .filter_map(|item| object::decode_string(item.get()));
     Some(texts.map(Cow::into_owned).collect())
 }
 
 /// Everything a result of either handshake may say.
 #[derive(Default)]
-struct Said {
+struct HandshakeFields {
     version: Option<String>,
-    supported: Option<Vec<String>>,
+    supported_versions: Option<Vec<String>>,
     capabilities: Option<Bytes>,
     server_info: Option<Bytes>,
     meta_server_info: Option<Bytes>,
     instructions: Option<String>,
     expires_in: Option<Duration>,
-    ttl_ms: u64,
-    scope: CacheScope,
 }
 
-impl Said {
-    fn read(&mut self, raw: &[u8]) -> Result<(), Malformed> {
-        object::walk(object::utf8(raw)?, |member| {
-            let text = || object::text_of(member.value).map(Cow::into_owned);
+impl HandshakeFields {
+    fn read(&mut self, raw: &[u8]) -> Result<(), ParseError> {
+        object::walk_members(object::parse_utf8(raw)?, |member| {
+            let text = || object::decode_string(member.value).map(Cow::into_owned);
             let bytes = || {
                 let is_object = member.value.starts_with('{');
                 is_object.then(|| Bytes::copy_from_slice(member.value.as_bytes()))
             };
             match member.name.as_ref() {
                 "protocolVersion" => self.version = text(),
-                "supportedVersions" => self.supported = versions(member.value),
+                "supportedVersions" => self.supported_versions = read_version_list(member.value),
                 "capabilities" => self.capabilities = bytes(),
                 "serverInfo" => self.server_info = bytes(),
                 "instructions" => self.instructions = text(),
-                // Negative, fractional and missing lifetimes count as none.
-                "ttlMs" => self.ttl_ms = member.value.parse().unwrap_or(0),
-                "cacheScope" if member.value == "\"public\"" => self.scope = CacheScope::Public,
                 "_meta" if member.value.starts_with('{') => {
-                    self.meta_server_info = object::member(member.value, meta::SERVER_INFO)
-                        .map_err(|fault| fault.shifted(member.at))?
+                    self.meta_server_info = object::find_member(member.value, meta::SERVER_INFO)
+                        .map_err(|fault| fault.with_offset(member.offset))?
                         .map(|info| Bytes::copy_from_slice(info.as_bytes()));
-                    self.expires_in = lifetime(member.value);
+                    self.expires_in = session_lifetime(member.value);
                 },
                 _ => {},
             }
@@ -188,19 +143,15 @@ impl Said {
 
 /// How long the server keeps the session, in seconds, where it says so. The protocol has no word
 /// for it; these are the members of `_meta` that are believed.
-fn lifetime(meta: &str) -> Option<Duration> {
+fn session_lifetime(meta: &str) -> Option<Duration> {
     let said = [
         "dev.warmline/sessionExpiresIn",
         "sessionExpiresIn",
         "expiresIn",
     ];
-    let seconds = |name: &&str| object::member(meta, name).ok()??.parse::<u32>().ok();
+    let seconds = |name: &&str| object::find_member(meta, name).ok()??.parse::<u32>().ok();
     let seconds = said.iter().find_map(seconds).filter(|left| *left > 0)?;
     Some(Duration::from_secs(u64::from(seconds)))
-}
-
-const fn missing(member: &'static str) -> Malformed {
-    Malformed::new(Fault::Missing(member), 0)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The headers of the protocol, and how values travel in them.
+//! The headers of the protocol, and how values are encoded in them.
 //!
-//! A modern request says its method, its name and chosen arguments in headers as well, so that
-//! what stands in between can route without reading bodies. A server refuses a header that is
-//! unlike the body, so both are made from the same bytes.
+//! A modern request repeats its method, its name and chosen arguments in headers, so that
+//! intermediaries can route without reading bodies. A server refuses a header that contradicts the
+//! body, so both are made from the same bytes.
 
 use std::borrow::Cow;
 
@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};
 
 use super::methods::Method;
-use super::params::Params;
+use crate::message::params::Params;
 
-pub use super::tool_headers::{HeaderRule, ToolHeaders};
+pub use super::param_headers::{ParamHeaderError, ParamHeaders};
 
 /// The version a request speaks.
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -30,22 +30,22 @@ pub const PARAM_PREFIX: &str = "mcp-param-";
 
 /// A text as a header value: as it is where that is safe, else in the base64 form.
 pub fn encode_value(text: &str) -> HeaderValue {
-    if may_stand_plain(text)
+    if is_safe_as_plain(text)
         && let Ok(value) = HeaderValue::from_str(text)
     {
         return value;
     }
-    let coded = format!("{MARK}{}{END}", STANDARD.encode(text));
+    let coded = format!("{BASE64_PREFIX}{}{BASE64_SUFFIX}", STANDARD.encode(text));
     HeaderValue::try_from(coded).unwrap_or(HeaderValue::from_static(""))
 }
 
 /// The text of a header value; none where it holds what no value may. Only the whole base64 form
-/// is decoded; what merely begins or ends like it stands for itself.
+/// is decoded; a value that only begins or ends like it is plain.
 pub fn decode_value(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
     let coded = text
-        .strip_prefix(MARK)
-        .and_then(|rest| rest.strip_suffix(END));
+        .strip_prefix(BASE64_PREFIX)
+        .and_then(|rest| rest.strip_suffix(BASE64_SUFFIX));
     match coded {
         Some(coded) => String::from_utf8(STANDARD.decode(coded).ok()?).ok(),
         None => is_printable(text).then(|| text.to_owned()),
@@ -54,10 +54,10 @@ pub fn decode_value(value: &HeaderValue) -> Option<String> {
 
 /// `Mcp-Name` of a request, where its method has one.
 pub fn mcp_name(method: &str, params: &Params) -> Option<HeaderValue> {
-    let member = Method::find(method)?.named_by?.member();
-    let name = params.text(member)?;
+    let member = Method::find(method)?.name_param?.member();
+    let name = params.string_member(member)?;
     if let Cow::Borrowed(plain) = name
-        && may_stand_plain(plain)
+        && is_safe_as_plain(plain)
         && let Ok(shared) = HeaderValue::from_maybe_shared(params.raw().slice_ref(plain.as_bytes()))
     {
         return Some(shared);
@@ -76,14 +76,13 @@ pub fn mcp_method(method: &str) -> Option<HeaderValue> {
         .flatten()
 }
 
-/// Whether a header is written by us alone: it frames the message, or says what the protocol
-/// needs said. A value of somebody else's would break the one or falsify the other.
-pub fn is_ours(name: &HeaderName) -> bool {
+/// Whether only Warmline writes a header: it frames the message, or the protocol needs its value.
+pub fn is_reserved_header(name: &HeaderName) -> bool {
     let name = name.as_str();
-    OURS.contains(&name) || name.starts_with("mcp-")
+    RESERVED_HEADERS.contains(&name) || name.starts_with("mcp-")
 }
 
-const OURS: [&str; 14] = [
+const RESERVED_HEADERS: [&str; 14] = [
     "accept",
     "connection",
     "content-length",
@@ -101,19 +100,19 @@ const OURS: [&str; 14] = [
 ];
 
 /// Whether a session id has a form that may be sent: visible ASCII, at most 1 KiB.
-pub fn is_session_id(value: &[u8]) -> bool {
+pub fn is_valid_session_id(value: &[u8]) -> bool {
     (1..=1024).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
 }
 
-const MARK: &str = "=?base64?";
-const END: &str = "?=";
+const BASE64_PREFIX: &str = "=?base64?";
+const BASE64_SUFFIX: &str = "?=";
 
 /// Whether a value reads back as itself everywhere. Nothing that so much as begins like the base64
 /// form does.
-fn may_stand_plain(text: &str) -> bool {
+fn is_safe_as_plain(text: &str) -> bool {
     let is_marked = text
-        .get(..MARK.len())
-        .is_some_and(|head| head.eq_ignore_ascii_case(MARK));
+        .get(..BASE64_PREFIX.len())
+        .is_some_and(|head| head.eq_ignore_ascii_case(BASE64_PREFIX));
     is_printable(text) && !is_marked
 }
 

@@ -1,19 +1,19 @@
-//! What stands in `_meta`: its names, and what a modern client says of itself there.
+//! The members of `_meta`, and what a modern client says of itself there.
 
 use bytes::Bytes;
 
-use super::splice::{Edit, write_text};
 use crate::era::Version;
+use crate::message::splice::{Edit, write_string};
 
 /// The version a modern request speaks.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// What the client of a modern request can do.
 pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// Who the client of a modern request is.
+/// The name and version of the client of a modern request.
 pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// From which level on a modern request wants log lines.
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// The levels of log lines. Who wants one wants those after it too.
+/// The levels of log lines, in rising order.
 pub const LOG_LEVELS: [&str; 8] = [
     "debug",
     "info",
@@ -24,12 +24,10 @@ pub const LOG_LEVELS: [&str; 8] = [
     "alert",
     "emergency",
 ];
-/// Who the server of a modern result is.
+/// The name and version of the server of a modern result.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// The listen request that a notification belongs to.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// The task that a message of 2025-11-25 belongs to.
-pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// What progress notifications of a request carry.
 pub const PROGRESS_TOKEN: &str = "progressToken";
 /// Trace context of the W3C: which trace a message belongs to.
@@ -39,7 +37,7 @@ pub const TRACE_STATE: &str = "tracestate";
 /// Trace context of the W3C: what applications add.
 pub const BAGGAGE: &str = "baggage";
 
-/// What we say of ourselves in every modern request. Made once, spliced into each.
+/// What every modern request says about the client. Made once, spliced into each.
 #[derive(Clone, Debug)]
 pub struct ClientMeta {
     version: Bytes,
@@ -48,10 +46,10 @@ pub struct ClientMeta {
 }
 
 impl ClientMeta {
-    /// What a client of that name says; `capabilities` is a raw JSON object.
+    /// For a client of that name; `capabilities` is a raw JSON object.
     pub fn new(version: Version, capabilities: Bytes, name: &str, client_version: &str) -> Self {
         let mut stated = Vec::new();
-        write_text(&mut stated, version.as_str());
+        write_string(&mut stated, version.as_str());
         let mut info = Vec::new();
         write_implementation(&mut info, name, client_version);
         Self {
@@ -74,8 +72,8 @@ impl ClientMeta {
 /// Writes name and version as the protocol's `Implementation`.
 pub(crate) fn write_implementation(out: &mut Vec<u8>, name: &str, version: &str) {
     out.extend_from_slice(b"{\"name\":");
-    write_text(out, name);
+    write_string(out, name);
     out.extend_from_slice(b",\"version\":");
-    write_text(out, version);
+    write_string(out, version);
     out.push(b'}');
 }

@@ -1,32 +1,28 @@
-//! The methods of the protocol: who sends them, since when, until when, and what may be assumed.
+//! The methods of the protocol: their senders, versions and properties.
 
-pub use crate::delivery::Repeat;
-use crate::era::{Era, Version};
+pub use crate::delivery::Idempotency;
+use crate::era::Version;
 
-/// What is known of one method.
+/// The properties of one method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
     /// Its name on the wire.
     pub name: &'static str,
-    /// Who sends it.
+    /// Its sender.
     pub direction: Direction,
     /// Whether it is answered.
-    pub form: Form,
+    pub form: MethodForm,
     /// The first version that has it.
     pub since: Version,
     /// The last version that has it.
     pub until: Version,
-    /// Whether it may be sent again when nobody knows what became of it.
-    pub repeat: Repeat,
-    /// Whether its result comes in pages.
-    pub paging: Paging,
-    /// Whether its modern result carries cache hints.
-    pub caching: Caching,
+    /// Whether it may be sent again when its delivery is unknown.
+    pub idempotency: Idempotency,
     /// Which parameter goes into `Mcp-Name`.
-    pub named_by: Option<NamedBy>,
+    pub name_param: Option<NameParam>,
 }
 
-/// Who sends a method.
+/// The sender of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The client.
@@ -39,34 +35,16 @@ pub enum Direction {
 
 /// Whether a method is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum MethodForm {
     /// Has an id and is answered.
     Request,
     /// Has none and is not.
     Notification,
 }
 
-/// Whether a result comes in pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Paging {
-    /// All at once.
-    Whole,
-    /// By `cursor` and `nextCursor`.
-    Pages,
-}
-
-/// Whether a complete modern result carries cache hints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Caching {
-    /// None.
-    Fresh,
-    /// `ttlMs` and `cacheScope`.
-    Hints,
-}
-
 /// The parameter that names what a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NamedBy {
+pub enum NameParam {
     /// `params.name`.
     Name,
     /// `params.uri`.
@@ -75,7 +53,7 @@ pub enum NamedBy {
     TaskId,
 }
 
-impl NamedBy {
+impl NameParam {
     /// The name of the parameter.
     pub const fn member(self) -> &'static str {
         match self {
@@ -87,138 +65,119 @@ impl NamedBy {
 }
 
 impl Method {
-    /// Every method of every version we speak.
-    pub const ALL: &'static [Self] = TABLE;
+    /// Every method of every known version.
+    pub const ALL: &'static [Self] = METHODS;
 
     /// The method of that name.
     pub fn find(name: &str) -> Option<&'static Self> {
-        TABLE.iter().find(|method| method.name == name)
+        METHODS.iter().find(|method| method.name == name)
     }
 
     /// Whether a version has it.
-    pub fn is_in(&self, version: Version) -> bool {
+    pub fn is_in_version(&self, version: Version) -> bool {
         (self.since..=self.until).contains(&version)
     }
 
-    /// Whether any version of an era has it.
-    pub fn is_in_era(&self, era: Era) -> bool {
-        Version::ALL
-            .into_iter()
-            .any(|version| version.era() == era && self.is_in(version))
-    }
-
-    const fn paged(mut self) -> Self {
-        self.paging = Paging::Pages;
+    const fn with_name_param(mut self, parameter: NameParam) -> Self {
+        self.name_param = Some(parameter);
         self
     }
 
-    const fn cached(mut self) -> Self {
-        self.caching = Caching::Hints;
-        self
-    }
-
-    const fn named_by(mut self, parameter: NamedBy) -> Self {
-        self.named_by = Some(parameter);
-        self
-    }
-
-    const fn sent(mut self, direction: Direction) -> Self {
+    const fn with_direction(mut self, direction: Direction) -> Self {
         self.direction = direction;
         self
     }
 
-    const fn between(mut self, since: Version, until: Version) -> Self {
+    const fn with_versions(mut self, since: Version, until: Version) -> Self {
         self.since = since;
         self.until = until;
         self
     }
 }
 
-/// Whether a method, known or not, may be sent again when nobody knows what became of it.
-pub fn repeat_of(method: &str) -> Repeat {
-    Method::find(method).map_or(Repeat::Unsafe, |known| known.repeat)
+/// Whether a method, known or not, may be sent again when its delivery is unknown.
+pub fn method_idempotency(method: &str) -> Idempotency {
+    Method::find(method).map_or(Idempotency::NotIdempotent, |known| known.idempotency)
 }
 
-/// Whether a caller may ask this on a session that somebody holds for it. Greeting a server opens
-/// another session, which nobody would ever end; and what is told is not asked.
-pub fn is_asked_on_held(method: &str) -> bool {
-    let is_told = |known: &Method| known.form == Form::Notification;
+/// Whether the holder of an exclusive session may send this request. `initialize` would open
+/// another session, which would never be closed; and a notification is no request.
+pub fn is_allowed_on_exclusive_session(method: &str) -> bool {
+    let is_told = |known: &Method| known.form == MethodForm::Notification;
     method != "initialize"
         && !(method.starts_with("notifications/") && Method::find(method).is_some_and(is_told))
 }
 
-const FIRST: Version = Version::V2024_11_05;
-const LAST: Version = Version::V2026_07_28;
-const LEGACY: Version = Version::NEWEST_LEGACY;
+const FIRST_VERSION: Version = Version::V2024_11_05;
+const LAST_VERSION: Version = Version::V2026_07_28;
+const LAST_LEGACY_VERSION: Version = Version::NEWEST_LEGACY;
 
-const fn read(name: &'static str) -> Method {
+const fn idempotent_request(name: &'static str) -> Method {
     Method {
         name,
         direction: Direction::ToServer,
-        form: Form::Request,
-        since: FIRST,
-        until: LAST,
-        repeat: Repeat::Safe,
-        paging: Paging::Whole,
-        caching: Caching::Fresh,
-        named_by: None,
+        form: MethodForm::Request,
+        since: FIRST_VERSION,
+        until: LAST_VERSION,
+        idempotency: Idempotency::Idempotent,
+        name_param: None,
     }
 }
 
-const fn act(name: &'static str) -> Method {
+const fn request(name: &'static str) -> Method {
     Method {
-        repeat: Repeat::Unsafe,
-        ..read(name)
+        idempotency: Idempotency::NotIdempotent,
+        ..idempotent_request(name)
     }
 }
 
-const fn notice(name: &'static str) -> Method {
+const fn notification(name: &'static str) -> Method {
     Method {
-        form: Form::Notification,
-        ..act(name)
+        form: MethodForm::Notification,
+        ..request(name)
     }
 }
 
 #[rustfmt::skip]
-const TABLE: &[Method] = &[
-    act("initialize").between(FIRST, LEGACY),
-    notice("notifications/initialized").between(FIRST, LEGACY),
-    read("ping").sent(Direction::Both).between(FIRST, LEGACY),
-    read("server/discover").cached().between(LAST, LAST),
-    read("tools/list").paged().cached(),
-    act("tools/call").named_by(NamedBy::Name),
-    read("resources/list").paged().cached(),
-    read("resources/templates/list").paged().cached(),
-    read("resources/read").cached().named_by(NamedBy::Uri),
-    read("resources/subscribe").between(FIRST, LEGACY),
-    read("resources/unsubscribe").between(FIRST, LEGACY),
-    read("prompts/list").paged().cached(),
-    read("prompts/get").named_by(NamedBy::Name),
-    read("completion/complete"),
-    read("logging/setLevel").between(FIRST, LEGACY),
-    read("subscriptions/listen").between(LAST, LAST),
+const METHODS: &[Method] = &[
+    request("initialize").with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    notification("notifications/initialized").with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    idempotent_request("ping").with_direction(Direction::Both).with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    idempotent_request("server/discover").with_versions(LAST_VERSION, LAST_VERSION),
+    idempotent_request("tools/list"),
+    request("tools/call").with_name_param(NameParam::Name),
+    idempotent_request("resources/list"),
+    idempotent_request("resources/templates/list"),
+    idempotent_request("resources/read").with_name_param(NameParam::Uri),
+    idempotent_request("resources/subscribe").with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    idempotent_request("resources/unsubscribe").with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    idempotent_request("prompts/list"),
+    idempotent_request("prompts/get").with_name_param(NameParam::Name),
+    idempotent_request("completion/complete"),
+    idempotent_request("logging/setLevel").with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    idempotent_request("subscriptions/listen").with_versions(LAST_VERSION, LAST_VERSION),
     // Experimental in 2025-11-25, an extension since.
-    read("tasks/get").sent(Direction::Both).between(LEGACY, LAST).named_by(NamedBy::TaskId),
-    read("tasks/cancel").sent(Direction::Both).between(LEGACY, LAST).named_by(NamedBy::TaskId),
-    read("tasks/list").sent(Direction::Both).between(LEGACY, LEGACY).paged(),
-    read("tasks/result").sent(Direction::Both).between(LEGACY, LEGACY),
-    act("tasks/update").between(LAST, LAST).named_by(NamedBy::TaskId),
-    // Since 2026-07-28 these three stand only inside `inputRequests`.
-    read("roots/list").sent(Direction::ToClient).between(FIRST, LEGACY),
-    act("sampling/createMessage").sent(Direction::ToClient).between(FIRST, LEGACY),
-    act("elicitation/create").sent(Direction::ToClient).between(Version::V2025_06_18, LEGACY),
-    notice("notifications/cancelled").sent(Direction::Both),
-    notice("notifications/progress").sent(Direction::Both),
-    notice("notifications/message").sent(Direction::ToClient),
-    notice("notifications/tools/list_changed").sent(Direction::ToClient),
-    notice("notifications/prompts/list_changed").sent(Direction::ToClient),
-    notice("notifications/resources/list_changed").sent(Direction::ToClient),
-    notice("notifications/resources/updated").sent(Direction::ToClient),
-    notice("notifications/roots/list_changed").between(FIRST, LEGACY),
-    notice("notifications/elicitation/complete").sent(Direction::ToClient).between(LEGACY, LEGACY),
-    notice("notifications/tasks/status").sent(Direction::ToClient).between(LEGACY, LEGACY),
-    notice("notifications/tasks").sent(Direction::ToClient).between(LAST, LAST),
-    notice("notifications/subscriptions/acknowledged").sent(Direction::ToClient).between(LAST, LAST),
+    idempotent_request("tasks/get").with_direction(Direction::Both).with_versions(LAST_LEGACY_VERSION, LAST_VERSION).with_name_param(NameParam::TaskId),
+    idempotent_request("tasks/cancel").with_direction(Direction::Both).with_versions(LAST_LEGACY_VERSION, LAST_VERSION).with_name_param(NameParam::TaskId),
+    idempotent_request("tasks/list").with_direction(Direction::Both).with_versions(LAST_LEGACY_VERSION, LAST_LEGACY_VERSION),
+    idempotent_request("tasks/result").with_direction(Direction::Both).with_versions(LAST_LEGACY_VERSION, LAST_LEGACY_VERSION),
+    request("tasks/update").with_versions(LAST_VERSION, LAST_VERSION).with_name_param(NameParam::TaskId),
+    // Since 2026-07-28 only inside `inputRequests`.
+    idempotent_request("roots/list").with_direction(Direction::ToClient).with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    request("sampling/createMessage").with_direction(Direction::ToClient).with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    request("elicitation/create").with_direction(Direction::ToClient).with_versions(Version::V2025_06_18, LAST_LEGACY_VERSION),
+    notification("notifications/cancelled").with_direction(Direction::Both),
+    notification("notifications/progress").with_direction(Direction::Both),
+    notification("notifications/message").with_direction(Direction::ToClient),
+    notification("notifications/tools/list_changed").with_direction(Direction::ToClient),
+    notification("notifications/prompts/list_changed").with_direction(Direction::ToClient),
+    notification("notifications/resources/list_changed").with_direction(Direction::ToClient),
+    notification("notifications/resources/updated").with_direction(Direction::ToClient),
+    notification("notifications/roots/list_changed").with_versions(FIRST_VERSION, LAST_LEGACY_VERSION),
+    notification("notifications/elicitation/complete").with_direction(Direction::ToClient).with_versions(LAST_LEGACY_VERSION, LAST_LEGACY_VERSION),
+    notification("notifications/tasks/status").with_direction(Direction::ToClient).with_versions(LAST_LEGACY_VERSION, LAST_LEGACY_VERSION),
+    notification("notifications/tasks").with_direction(Direction::ToClient).with_versions(LAST_VERSION, LAST_VERSION),
+    notification("notifications/subscriptions/acknowledged").with_direction(Direction::ToClient).with_versions(LAST_VERSION, LAST_VERSION),
 ];
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
-//! `Retry-After`: how long a server asks us to wait, in seconds or until a date.
-//!
-//! Asked by: the HTTP drivers, for refusals.  The wall clock is handed in: a date says nothing
-//! without it. Dates come in the three forms that HTTP knows.
+//! `Retry-After`: how long a server asks us to wait, in seconds or until a date in one of the three
+//! forms of HTTP.
 
 use std::time::Duration;
 
 /// The longest wait that a date can ask for; clocks differ, and some are far off.
-const LONGEST: u64 = 60 * 60;
+const MAX_DATE_WAIT_SECONDS: u64 = 60 * 60;
 
 /// How long to wait, at this moment of the wall clock (seconds since 1970, UTC).
 pub fn read_retry_after(value: &str, now: u64) -> Option<Duration> {
@@ -14,7 +12,9 @@ pub fn read_retry_after(value: &str, now: u64) -> Option<Duration> {
     if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let wait = read_date(value)?.saturating_sub(now).min(LONGEST);
+    let wait = read_date(value)?
+        .saturating_sub(now)
+        .min(MAX_DATE_WAIT_SECONDS);
     Some(Duration::from_secs(wait))
 }
 
@@ -26,18 +26,18 @@ fn read_date(text: &str) -> Option<u64> {
         .collect();
     match parts.as_slice() {
         // Sun, 06 Nov 1994 08:49:37 GMT, and Sunday, 06-Nov-94 08:49:37 GMT
-        [_, day, month, year, time, "GMT"] => moment(year, month, day, time),
+        [_, day, month, year, time, "GMT"] => unix_time(year, month, day, time),
         // Sun Nov  6 08:49:37 1994
-        [_, month, day, time, year] => moment(year, month, day, time),
+        [_, month, day, time, year] => unix_time(year, month, day, time),
         _ => None,
     }
 }
 
-fn moment(year: &str, month: &str, day: &str, time: &str) -> Option<u64> {
+fn unix_time(year: &str, month: &str, day: &str, time: &str) -> Option<u64> {
     let month = MONTHS.iter().position(|name| *name == month)?;
-    let (year, day) = (full_year(year)?, number(day, 1..=31)?);
+    let (year, day) = (full_year(year)?, parse_number(day, 1..=31)?);
     let mut clock = time.split(':');
-    let mut next = |most| number(clock.next()?, 0..=most);
+    let mut next = |most| parse_number(clock.next()?, 0..=most);
     let (hour, minute, second) = (next(23)?, next(59)?, next(60)?);
     if clock.next().is_some() {
         return None;
@@ -50,13 +50,13 @@ fn moment(year: &str, month: &str, day: &str, time: &str) -> Option<u64> {
 /// as this form is met, that is this century.
 fn full_year(text: &str) -> Option<u64> {
     match text.len() {
-        2 => number(text, 0..=99).map(|year| year + 2000),
-        4 => number(text, 1970..=9999),
+        2 => parse_number(text, 0..=99).map(|year| year + 2000),
+        4 => parse_number(text, 1970..=9999),
         _ => None,
     }
 }
 
-fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
+fn parse_number(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let value = text.parse().ok().filter(|_| digits)?;
     range.contains(&value).then_some(value)

@@ -1,7 +1,4 @@
-//! Trace context of the W3C: whether a `traceparent` is one, and which trace it names.
-//!
-//! Asked by: whoever passes it on.  One that is malformed is nobody's trace: it is left out, and
-//! nothing is made up in its place.
+//! W3C trace context. A malformed `traceparent` is left out, and none is made up in its place.
 
 /// The id of the trace that a `traceparent` names; none where it is malformed.
 ///
@@ -19,8 +16,8 @@ pub fn trace_id(parent: &str) -> Option<&str> {
     let is_known = version == "00";
     let is_right = is_hex(version, 2)
         && version != "ff"
-        && is_id(trace, 32)
-        && is_id(span, 16)
+        && is_nonzero_hex(trace, 32)
+        && is_nonzero_hex(span, 16)
         && is_hex(flags, 2)
         // Later versions may say more behind it; this one may not.
         && (!is_known || more.is_none());
@@ -33,8 +30,7 @@ fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(is_digit)
 }
 
-/// The same, and not all zero: that is nobody's.
-fn is_id(text: &str, digits: usize) -> bool {
+fn is_nonzero_hex(text: &str, digits: usize) -> bool {
     is_hex(text, digits) && text.bytes().any(|byte| byte != b'0')
 }
 

@@ -1,23 +1,22 @@
-//! Whether a server says that it has no tool of that name: in an error, or in a result.
+//! Whether a server says that it has no tool of that name, in an error or in a result.
 //!
-//! Asked by: the engine, when a call was answered with "no". There is no code for it: servers use
-//! -32602, which means bad arguments too, or a result that says it failed. So it is read from what
-//! they say, and only from a sentence that is about nothing else.
+//! There is no code for it: servers use -32602, which also means bad arguments, or a result that
+//! says it failed. So it is read from the text, and only from a sentence about nothing else.
 
-/// What else may stand in such a sentence, beside the name.
-const MOST_WORDS: usize = 80;
+/// How much text such a sentence may hold beside the name.
+const MAX_EXTRA_BYTES: usize = 80;
 
 /// Whether these words say that the tool is not known.
-pub fn says_unknown_tool(words: &str, tool: &str) -> bool {
-    if tool.is_empty() || words.len() > 2 * tool.len() + MOST_WORDS {
+pub fn is_unknown_tool_message(words: &str, tool: &str) -> bool {
+    if tool.is_empty() || words.len() > 2 * tool.len() + MAX_EXTRA_BYTES {
         return false;
     }
     let Some((before, after)) = words.split_once(tool) else {
         return false;
     };
     let (before, after) = (before.to_lowercase(), after.to_lowercase());
-    let before = before.trim_end_matches(is_around_a_name);
-    let after = after.trim_start_matches(is_around_a_name);
+    let before = before.trim_end_matches(is_name_delimiter);
+    let after = after.trim_start_matches(is_name_delimiter);
     let said_before = [
         "unknown tool",
         "unknown tool name",
@@ -41,8 +40,7 @@ pub fn says_unknown_tool(words: &str, tool: &str) -> bool {
         || (before.ends_with("tool") && said_after.iter().any(|said| after.starts_with(said)))
 }
 
-/// What stands between a name and the words around it.
-fn is_around_a_name(c: char) -> bool {
+fn is_name_delimiter(c: char) -> bool {
     c.is_whitespace() || "`'\"“”‘’:".contains(c)
 }
 
@@ -71,10 +69,14 @@ mod tests {
             ("",                                              false),
         ];
         for (words, is_unknown) in table {
-            assert_eq!(says_unknown_tool(words, "serch"), is_unknown, "{words}");
+            assert_eq!(
+                is_unknown_tool_message(words, "serch"),
+                is_unknown,
+                "{words}"
+            );
         }
         let long = format!("Unknown tool: serch{}", " and more".repeat(20));
-        assert!(!says_unknown_tool(&long, "serch"));
-        assert!(!says_unknown_tool("Unknown tool: ", ""));
+        assert!(!is_unknown_tool_message(&long, "serch"));
+        assert!(!is_unknown_tool_message("Unknown tool: ", ""));
     }
 }

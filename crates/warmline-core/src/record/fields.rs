@@ -1,22 +1,19 @@
 //! The fields of a record: which tag means what, and what each may hold.
 //!
-//! A tag is never given a second meaning. What is written can be read, and what is read has been
-//! checked as if a stranger had written it: a session id goes into a header, raw JSON into
-//! messages.
-
-use std::sync::Arc;
+//! A tag never gets a second meaning. What is read is checked like untrusted input: a session id
+//! goes into a header, raw JSON into messages.
 
 use ::bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::bytes::{MAY_BE_IGNORED, Reader, Writer};
-use super::{Declared, Record, Unreadable, Unstorable};
+use super::tlv::{FIRST_OPTIONAL_TAG, FieldReader, write_field};
+use super::{FORMAT_VERSION, Record, RecordDecodeError, RecordEncodeError, StoredClientProfile};
 use crate::era::{Era, Version};
-use crate::key::{
-    CredentialId, DeclaredId, Digest, Identity, Key, Owner, Place, Revision, RunId, Scope,
-    Transport,
+use crate::pool_key::{
+    ClientProfileId, ConfigRevision, CredentialId, Digest, Identity, KeyOwner, KeyScope, PoolKey,
+    RunId, TargetKey, Transport,
 };
-use crate::protocol::headers::is_session_id;
+use crate::protocol::headers::is_valid_session_id;
 
 const SERVER: u8 = 1;
 const REVISION: u8 = 2;
@@ -36,92 +33,69 @@ const SERVER_INFO: u8 = 15;
 const INSTRUCTIONS: u8 = 16;
 const LOG_LEVEL: u8 = 17;
 const SUBSCRIPTION: u8 = 18;
-const LEFT_STATE: u8 = 19;
+const STATEFUL: u8 = 19;
 const OPENED_AT: u8 = 20;
-const USED_AT: u8 = 21;
+const LAST_USED_AT: u8 = 21;
 const EXPIRES_AT: u8 = 22;
-const UNTOLD_LOSS: u8 = 23;
+const UNREPORTED_LOSS: u8 = 23;
 
-/// The record as bytes.
-pub(super) fn write(record: &Record) -> Result<Vec<u8>, Unstorable> {
-    check(record)?;
-    let mut out = Writer::new();
+/// The record as bytes, which a reader takes.
+pub(super) fn write_record(record: &Record) -> Result<Vec<u8>, RecordEncodeError> {
+    let mut out = Vec::with_capacity(512);
+    out.push(FORMAT_VERSION);
     write_key(&mut out, &record.key);
-    out.field(GENERATION, &record.generation.to_le_bytes());
-    if let Some(id) = &record.session_id {
-        out.field(SESSION_ID, id.as_bytes());
-    }
-    out.field(VERSION, record.version.as_str().as_bytes());
-    out.field(CLIENT_NAME, record.declared.client_name.as_bytes());
-    out.field(CLIENT_VERSION, record.declared.client_version.as_bytes());
-    out.field(CLIENT_CAPABILITIES, &record.declared.capabilities);
-    out.field(CAPABILITIES, &record.capabilities);
-    if let Some(info) = &record.server_info {
-        out.field(SERVER_INFO, info);
-    }
-    if let Some(text) = &record.instructions {
-        out.field(INSTRUCTIONS, text.as_bytes());
-    }
-    if let Some(level) = &record.log_level {
-        out.field(LOG_LEVEL, level.as_bytes());
-    }
+    let mut write = |tag, value: Option<&[u8]>| {
+        if let Some(value) = value {
+            write_field(&mut out, tag, value);
+        }
+    };
+    let client = &record.client_profile;
+    write(GENERATION, Some(&record.generation.to_le_bytes()));
+    write(SESSION_ID, record.session_id.as_deref().map(str::as_bytes));
+    write(VERSION, Some(record.version.as_str().as_bytes()));
+    write(CLIENT_NAME, Some(client.client_name.as_bytes()));
+    write(CLIENT_VERSION, Some(client.client_version.as_bytes()));
+    write(CLIENT_CAPABILITIES, Some(&client.capabilities));
+    write(CAPABILITIES, Some(&record.capabilities));
+    write(SERVER_INFO, record.server_info.as_deref());
+    write(
+        INSTRUCTIONS,
+        record.instructions.as_deref().map(str::as_bytes),
+    );
+    write(LOG_LEVEL, record.log_level.as_deref().map(str::as_bytes));
     for uri in &record.subscriptions {
-        out.field(SUBSCRIPTION, uri.as_bytes());
+        write(SUBSCRIPTION, Some(uri.as_bytes()));
     }
-    if record.left_state {
-        out.field(LEFT_STATE, &[]);
+    write(STATEFUL, record.stateful.then_some(&[]));
+    write(OPENED_AT, Some(&record.opened_at.to_le_bytes()));
+    write(LAST_USED_AT, Some(&record.last_used_at.to_le_bytes()));
+    let expires_at = record.expires_at.map(u64::to_le_bytes);
+    write(EXPIRES_AT, expires_at.as_ref().map(|bytes| &bytes[..]));
+    write(UNREPORTED_LOSS, record.unreported_loss.then_some(&[]));
+    match read_record(&out) {
+        Ok(_) | Err(RecordDecodeError::TooNew) => Ok(out),
+        Err(RecordDecodeError::Corrupt(part)) => Err(RecordEncodeError(part)),
     }
-    out.field(OPENED_AT, &record.opened_at.to_le_bytes());
-    out.field(USED_AT, &record.used_at.to_le_bytes());
-    if let Some(moment) = record.expires_at {
-        out.field(EXPIRES_AT, &moment.to_le_bytes());
-    }
-    if record.untold_loss {
-        out.field(UNTOLD_LOSS, &[]);
-    }
-    out.finish().ok_or(Unstorable("size"))
 }
 
-/// Whether a reader would take it.
-fn check(record: &Record) -> Result<(), Unstorable> {
-    let fits_header = |id: &String| is_session_id(id.as_bytes());
-    if !record.session_id.as_ref().is_none_or(fits_header) {
-        return Err(Unstorable("session id"));
+fn write_key(out: &mut Vec<u8>, key: &PoolKey) {
+    let place = &key.target;
+    write_field(out, SERVER, place.server.as_bytes());
+    write_field(out, REVISION, place.revision.0.as_bytes());
+    write_field(out, ERA, &[era_byte(place.era)]);
+    write_field(out, TRANSPORT, &[transport_byte(place.transport)]);
+    match key.owner {
+        KeyOwner::Identity(identity) => write_field(out, OWNER, identity.0.as_bytes()),
+        KeyOwner::AnyIdentity => write_field(out, OWNER, &[]),
     }
-    if record.version.era() != record.key.place().era {
-        return Err(Unstorable("version"));
-    }
-    if !is_object(&record.declared.capabilities) || !is_object(&record.capabilities) {
-        return Err(Unstorable("capabilities"));
-    }
-    if !record.server_info.as_deref().is_none_or(is_object) {
-        return Err(Unstorable("server info"));
-    }
-    Ok(())
-}
-
-fn is_object(raw: &[u8]) -> bool {
-    serde_json::from_slice::<&RawValue>(raw).is_ok_and(|value| value.get().starts_with('{'))
-}
-
-fn write_key(out: &mut Writer, key: &Key) {
-    let place = key.place();
-    out.field(SERVER, place.server.as_bytes());
-    out.field(REVISION, place.revision.0.bytes());
-    out.field(ERA, &[era_byte(place.era)]);
-    out.field(TRANSPORT, &[transport_byte(place.transport)]);
-    match key.owner() {
-        Owner::Identity(identity) => out.field(OWNER, identity.0.bytes()),
-        Owner::Everybody => out.field(OWNER, &[]),
-    }
-    out.field(CREDENTIAL, key.credential().0.bytes());
-    let (kind, digest) = match key.scope() {
-        Scope::Run(run) => (1, run.0),
-        Scope::Shared(declared) => (2, declared.0),
+    write_field(out, CREDENTIAL, key.credential.0.as_bytes());
+    let (kind, digest) = match key.scope {
+        KeyScope::Run(run) => (1, run.0),
+        KeyScope::Shared(declared) => (2, declared.0),
     };
     let mut scope = vec![kind];
-    scope.extend_from_slice(digest.bytes());
-    out.field(SCOPE, &scope);
+    scope.extend_from_slice(digest.as_bytes());
+    write_field(out, SCOPE, &scope);
 }
 
 const fn era_byte(era: Era) -> u8 {
@@ -139,158 +113,162 @@ const fn transport_byte(transport: Transport) -> u8 {
     }
 }
 
-/// Reads what [`write`] wrote.
-pub(super) fn read(raw: &[u8]) -> Result<Record, Unreadable> {
-    let mut reader = Reader::new(raw)?;
-    let mut found = Found::default();
-    while let Some((tag, value)) = reader.next(SUBSCRIPTION)? {
-        found.take(tag, value)?;
+/// Reads what [`write_record`] wrote.
+pub(super) fn read_record(raw: &[u8]) -> Result<Record, RecordDecodeError> {
+    let mut reader = FieldReader::new(raw)?;
+    let mut found = FieldSet::default();
+    while let Some((tag, value)) = reader.next_field(SUBSCRIPTION)? {
+        found.add_field(tag, value)?;
     }
-    found.record()
+    found.into_record()
 }
 
-/// What was found so far.
 #[derive(Default)]
-struct Found<'a> {
-    /// One place for each tag that stands there once.
-    once: [Option<&'a [u8]>; UNTOLD_LOSS as usize + 1],
+struct FieldSet<'a> {
+    /// One slot for each tag that is not repeated.
+    values: [Option<&'a [u8]>; UNREPORTED_LOSS as usize + 1],
     subscriptions: Vec<String>,
 }
 
-impl<'a> Found<'a> {
-    fn take(&mut self, tag: u8, value: &'a [u8]) -> Result<(), Unreadable> {
+impl<'a> FieldSet<'a> {
+    fn add_field(&mut self, tag: u8, value: &'a [u8]) -> Result<(), RecordDecodeError> {
         if tag == SUBSCRIPTION {
-            self.subscriptions.push(text(value, "subscription")?);
+            self.subscriptions.push(read_text(value, "subscription")?);
             return Ok(());
         }
-        match self.once.get_mut(usize::from(tag)) {
-            Some(_) if tag == 0 => Err(Unreadable::Broken("tag")),
+        match self.values.get_mut(usize::from(tag)) {
+            Some(_) if tag == 0 => Err(RecordDecodeError::Corrupt("tag")),
             Some(place) => {
                 *place = Some(value);
                 Ok(())
             },
-            None if tag >= MAY_BE_IGNORED => Ok(()),
-            None => Err(Unreadable::TooNew),
+            None if tag >= FIRST_OPTIONAL_TAG => Ok(()),
+            None => Err(RecordDecodeError::TooNew),
         }
     }
 
     fn get(&self, tag: u8) -> Option<&'a [u8]> {
-        self.once.get(usize::from(tag)).copied().flatten()
+        self.values.get(usize::from(tag)).copied().flatten()
     }
 
-    fn need(&self, tag: u8, name: &'static str) -> Result<&'a [u8], Unreadable> {
-        self.get(tag).ok_or(Unreadable::Broken(name))
+    fn required(&self, tag: u8, name: &'static str) -> Result<&'a [u8], RecordDecodeError> {
+        self.get(tag).ok_or(RecordDecodeError::Corrupt(name))
     }
 
-    fn record(mut self) -> Result<Record, Unreadable> {
-        let key = self.key()?;
-        let version = self.version(key.place().era)?;
-        let declared = Declared {
-            client_name: text(self.need(CLIENT_NAME, "client name")?, "client name")?,
-            client_version: text(
-                self.need(CLIENT_VERSION, "client version")?,
-                "client version",
-            )?,
-            capabilities: json(self.need(CLIENT_CAPABILITIES, "declared")?, "declared")?,
+    fn into_record(mut self) -> Result<Record, RecordDecodeError> {
+        let key = self.pool_key()?;
+        let version = self.version(key.target.era)?;
+        let client_profile = StoredClientProfile {
+            client_name: self.text(CLIENT_NAME, "client name")?,
+            client_version: self.text(CLIENT_VERSION, "client version")?,
+            capabilities: self.object(CLIENT_CAPABILITIES, "client capabilities")?,
         };
         Ok(Record {
             key,
             version,
-            declared,
-            generation: u32::from_le_bytes(exact(self.need(GENERATION, "generation")?)?),
+            client_profile,
+            generation: u32::from_le_bytes(exact_bytes(self.required(GENERATION, "generation")?)?),
             session_id: self.session_id()?,
-            capabilities: json(self.need(CAPABILITIES, "capabilities")?, "capabilities")?,
-            server_info: self.maybe(SERVER_INFO, |raw| json(raw, "server info"))?,
-            instructions: self.maybe(INSTRUCTIONS, |raw| text(raw, "instructions"))?,
-            log_level: self.maybe(LOG_LEVEL, |raw| text(raw, "log level"))?,
-            left_state: self.maybe(LEFT_STATE, exact::<0>)?.is_some(),
-            untold_loss: self.maybe(UNTOLD_LOSS, exact::<0>)?.is_some(),
-            opened_at: seconds(self.need(OPENED_AT, "times")?)?,
-            used_at: seconds(self.need(USED_AT, "times")?)?,
-            expires_at: self.maybe(EXPIRES_AT, seconds)?,
+            capabilities: self.object(CAPABILITIES, "capabilities")?,
+            server_info: self.optional(SERVER_INFO, |raw| read_json_object(raw, "server info"))?,
+            instructions: self.optional(INSTRUCTIONS, |raw| read_text(raw, "instructions"))?,
+            log_level: self.optional(LOG_LEVEL, |raw| read_text(raw, "log level"))?,
+            stateful: self.optional(STATEFUL, exact_bytes::<0>)?.is_some(),
+            unreported_loss: self.optional(UNREPORTED_LOSS, exact_bytes::<0>)?.is_some(),
+            opened_at: read_seconds(self.required(OPENED_AT, "times")?)?,
+            last_used_at: read_seconds(self.required(LAST_USED_AT, "times")?)?,
+            expires_at: self.optional(EXPIRES_AT, read_seconds)?,
             subscriptions: std::mem::take(&mut self.subscriptions),
         })
     }
 
-    fn maybe<T>(
+    fn text(&self, tag: u8, name: &'static str) -> Result<String, RecordDecodeError> {
+        read_text(self.required(tag, name)?, name)
+    }
+
+    fn object(&self, tag: u8, name: &'static str) -> Result<Bytes, RecordDecodeError> {
+        read_json_object(self.required(tag, name)?, name)
+    }
+
+    fn optional<T>(
         &self,
         tag: u8,
-        read: impl FnOnce(&'a [u8]) -> Result<T, Unreadable>,
-    ) -> Result<Option<T>, Unreadable> {
+        read: impl FnOnce(&'a [u8]) -> Result<T, RecordDecodeError>,
+    ) -> Result<Option<T>, RecordDecodeError> {
         self.get(tag).map(read).transpose()
     }
 
-    fn key(&self) -> Result<Key, Unreadable> {
-        let place = Place {
-            server: Arc::from(text(self.need(SERVER, "server")?, "server")?),
-            revision: Revision(digest(self.need(REVISION, "revision")?)?),
-            era: match self.need(ERA, "era")? {
+    fn pool_key(&self) -> Result<PoolKey, RecordDecodeError> {
+        let place = TargetKey {
+            server: self.text(SERVER, "server")?.into(),
+            revision: ConfigRevision(read_digest(self.required(REVISION, "revision")?)?),
+            era: match self.required(ERA, "era")? {
                 [1] => Era::Legacy,
                 [2] => Era::Modern,
-                _ => return Err(Unreadable::Broken("era")),
+                _ => return Err(RecordDecodeError::Corrupt("era")),
             },
-            transport: match self.need(TRANSPORT, "transport")? {
+            transport: match self.required(TRANSPORT, "transport")? {
                 [1] => Transport::Http,
                 [2] => Transport::HttpSse,
                 [3] => Transport::Stdio,
-                _ => return Err(Unreadable::Broken("transport")),
+                _ => return Err(RecordDecodeError::Corrupt("transport")),
             },
         };
-        let owner = match self.need(OWNER, "owner")? {
-            [] => Owner::Everybody,
-            raw => Owner::Identity(Identity(digest(raw)?)),
+        let owner = match self.required(OWNER, "owner")? {
+            [] => KeyOwner::AnyIdentity,
+            raw => KeyOwner::Identity(Identity(read_digest(raw)?)),
         };
-        let credential = CredentialId(digest(self.need(CREDENTIAL, "credential")?)?);
-        let scope = match self.need(SCOPE, "scope")?.split_first() {
-            Some((1, raw)) => Scope::Run(RunId(digest(raw)?)),
-            Some((2, raw)) => Scope::Shared(DeclaredId(digest(raw)?)),
-            Some(_) | None => return Err(Unreadable::Broken("scope")),
+        let credential = CredentialId(read_digest(self.required(CREDENTIAL, "credential")?)?);
+        let scope = match self.required(SCOPE, "scope")?.split_first() {
+            Some((1, raw)) => KeyScope::Run(RunId(read_digest(raw)?)),
+            Some((2, raw)) => KeyScope::Shared(ClientProfileId(read_digest(raw)?)),
+            Some(_) | None => return Err(RecordDecodeError::Corrupt("scope")),
         };
-        Ok(Key::of(place, owner, credential, scope))
+        Ok(PoolKey::new(place, owner, credential, scope))
     }
 
-    fn version(&self, era: Era) -> Result<Version, Unreadable> {
-        let date = text(self.need(VERSION, "version")?, "version")?;
-        // A date that nobody here speaks yet.
-        let version = Version::parse(&date).ok_or(Unreadable::TooNew)?;
+    fn version(&self, era: Era) -> Result<Version, RecordDecodeError> {
+        let date = self.text(VERSION, "version")?;
+        // An unknown version.
+        let version = Version::parse(&date).ok_or(RecordDecodeError::TooNew)?;
         if version.era() == era {
             Ok(version)
         } else {
-            Err(Unreadable::Broken("version"))
+            Err(RecordDecodeError::Corrupt("version"))
         }
     }
 
-    fn session_id(&self) -> Result<Option<String>, Unreadable> {
-        self.maybe(SESSION_ID, |raw| {
-            if is_session_id(raw) {
-                text(raw, "session id")
+    fn session_id(&self) -> Result<Option<String>, RecordDecodeError> {
+        self.optional(SESSION_ID, |raw| {
+            if is_valid_session_id(raw) {
+                read_text(raw, "session id")
             } else {
-                Err(Unreadable::Broken("session id"))
+                Err(RecordDecodeError::Corrupt("session id"))
             }
         })
     }
 }
 
-fn exact<const N: usize>(raw: &[u8]) -> Result<[u8; N], Unreadable> {
-    raw.try_into().map_err(|_| Unreadable::Broken("length"))
+fn exact_bytes<const N: usize>(raw: &[u8]) -> Result<[u8; N], RecordDecodeError> {
+    raw.try_into()
+        .map_err(|_| RecordDecodeError::Corrupt("length"))
 }
 
-fn digest(raw: &[u8]) -> Result<Digest, Unreadable> {
-    Ok(Digest::new(exact(raw)?))
+fn read_digest(raw: &[u8]) -> Result<Digest, RecordDecodeError> {
+    Ok(Digest::new(exact_bytes(raw)?))
 }
 
-fn seconds(raw: &[u8]) -> Result<u64, Unreadable> {
-    Ok(u64::from_le_bytes(exact(raw)?))
+fn read_seconds(raw: &[u8]) -> Result<u64, RecordDecodeError> {
+    Ok(u64::from_le_bytes(exact_bytes(raw)?))
 }
 
-fn text(raw: &[u8], name: &'static str) -> Result<String, Unreadable> {
-    String::from_utf8(raw.to_vec()).map_err(|_| Unreadable::Broken(name))
+fn read_text(raw: &[u8], name: &'static str) -> Result<String, RecordDecodeError> {
+    String::from_utf8(raw.to_vec()).map_err(|_| RecordDecodeError::Corrupt(name))
 }
 
-fn json(raw: &[u8], name: &'static str) -> Result<Bytes, Unreadable> {
-    if is_object(raw) {
-        Ok(Bytes::copy_from_slice(raw))
-    } else {
-        Err(Unreadable::Broken(name))
+fn read_json_object(raw: &[u8], name: &'static str) -> Result<Bytes, RecordDecodeError> {
+    match serde_json::from_slice::<&RawValue>(raw) {
+        Ok(value) if value.get().starts_with('{') => Ok(Bytes::copy_from_slice(raw)),
+        Ok(_) | Err(_) => Err(RecordDecodeError::Corrupt(name)),
     }
 }

@@ -8,27 +8,28 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::key::{
-    CredentialId, DeclaredId, Digest, Identity, Owner, Place, Revision, RunId, Scope, Transport,
+use crate::pool_key::{
+    ClientProfileId, ConfigRevision, CredentialId, Digest, Identity, KeyOwner, KeyScope, RunId,
+    TargetKey, Transport,
 };
 
 /// A record with everything in it. Its bytes are kept in the fuzz corpus: they are read for ever.
 fn whole() -> Record {
     let digest = |byte| Digest::new([byte; 16]);
-    let place = Place {
+    let place = TargetKey {
         server: Arc::from("browser"),
-        revision: Revision(digest(1)),
+        revision: ConfigRevision(digest(1)),
         era: crate::era::Era::Legacy,
         transport: Transport::Http,
     };
-    let owner = Owner::Identity(Identity(digest(2)));
-    let scope = Scope::Run(RunId(digest(4)));
+    let owner = KeyOwner::Identity(Identity(digest(2)));
+    let scope = KeyScope::Run(RunId(digest(4)));
     Record {
-        key: Key::of(place, owner, CredentialId(digest(3)), scope),
+        key: PoolKey::new(place, owner, CredentialId(digest(3)), scope),
         generation: 7,
         session_id: Some("3f2a-the-server-chose-it".to_owned()),
         version: Version::V2025_06_18,
-        declared: Declared {
+        client_profile: StoredClientProfile {
             client_name: "warmline".to_owned(),
             client_version: "0.1.0".to_owned(),
             capabilities: Bytes::from_static(b"{\"roots\":{}}"),
@@ -38,39 +39,39 @@ fn whole() -> Record {
         instructions: Some("Call `open` first.\nThen anything.".to_owned()),
         log_level: Some("warning".to_owned()),
         subscriptions: vec!["file:///a".to_owned(), "file:///b".to_owned()],
-        left_state: true,
-        untold_loss: false,
+        stateful: true,
+        unreported_loss: false,
         opened_at: 1_790_000_000,
-        used_at: 1_790_000_600,
+        last_used_at: 1_790_000_600,
         expires_at: Some(1_790_003_600),
     }
 }
 
-fn keys() -> impl Strategy<Value = (Key, Version)> {
+fn keys() -> impl Strategy<Value = (PoolKey, Version)> {
     let digests = any::<[[u8; 16]; 4]>();
     let kinds = (any::<bool>(), any::<bool>(), 0..3_usize, 0..5_usize);
     ("[a-z0-9-]{1,24}", digests, kinds).prop_map(|(server, digests, kinds)| {
         let [revision, owner, credential, scope] = digests.map(Digest::new);
         let (is_run, is_owned, transport, version) = kinds;
         let version = Version::ALL[version];
-        let place = Place {
+        let place = TargetKey {
             server: Arc::from(server),
-            revision: Revision(revision),
+            revision: ConfigRevision(revision),
             era: version.era(),
             transport: [Transport::Http, Transport::HttpSse, Transport::Stdio][transport],
         };
         let owner = if is_owned {
-            Owner::Identity(Identity(owner))
+            KeyOwner::Identity(Identity(owner))
         } else {
-            Owner::Everybody
+            KeyOwner::AnyIdentity
         };
         let scope = if is_run {
-            Scope::Run(RunId(scope))
+            KeyScope::Run(RunId(scope))
         } else {
-            Scope::Shared(DeclaredId(scope))
+            KeyScope::Shared(ClientProfileId(scope))
         };
         (
-            Key::of(place, owner, CredentialId(credential), scope),
+            PoolKey::new(place, owner, CredentialId(credential), scope),
             version,
         )
     })
@@ -99,9 +100,9 @@ fn records() -> impl Strategy<Value = Record> {
         version,
         generation: ids.0,
         session_id: ids.1,
-        left_state: ids.2[0],
-        untold_loss: ids.2[1],
-        declared: Declared {
+        stateful: ids.2[0],
+        unreported_loss: ids.2[1],
+        client_profile: StoredClientProfile {
             client_name: said.3.clone(),
             client_version: said.3,
             capabilities: said.0,
@@ -112,7 +113,7 @@ fn records() -> impl Strategy<Value = Record> {
         log_level: texts.1,
         subscriptions: texts.2,
         opened_at: times.0,
-        used_at: times.1,
+        last_used_at: times.1,
         expires_at: times.2,
     })
 }
@@ -133,8 +134,8 @@ proptest! {
         // Optional fields at the end may be missing, and nothing else.
         if let Ok(read) = Record::decode(cut) {
             prop_assert_eq!(read.encode().expect("it was read"), cut);
-            let (expires_at, untold_loss) = (record.expires_at, record.untold_loss);
-            let whole = Record { expires_at, untold_loss, ..read };
+            let (expires_at, untold_loss) = (record.expires_at, record.unreported_loss);
+            let whole = Record { expires_at, unreported_loss: untold_loss, ..read };
             prop_assert_eq!(whole, record);
         }
     }
@@ -160,9 +161,9 @@ proptest! {
     /// reliability F50: whatever the wall clocks say, no time is negative, and no promise grows.
     #[test]
     fn clocks_that_jump_make_no_time_out_of_nothing(record in records(), now in any::<u64>()) {
-        let idle = record.idle_at(now).as_secs();
+        let idle = record.idle_time_at(now).as_secs();
         prop_assert!(idle <= now);
-        prop_assert!(record.used_at < now || idle == 0);
+        prop_assert!(record.last_used_at < now || idle == 0);
         let promised = record.expires_at.map(|at| at.saturating_sub(record.opened_at));
         let left = record.expires_in(now).map(|left| left.as_secs());
         prop_assert_eq!(left.is_some(), promised.is_some());
@@ -183,15 +184,15 @@ fn with_field(tag: u8, value: &[u8]) -> Vec<u8> {
 #[test]
 fn a_record_of_a_later_version_is_too_new_unless_it_only_adds() {
     let mut later = whole().encode().unwrap();
-    later[0] = FORMAT + 1;
-    assert_eq!(Record::decode(&later), Err(Unreadable::TooNew));
+    later[0] = FORMAT_VERSION + 1;
+    assert_eq!(Record::decode(&later), Err(RecordDecodeError::TooNew));
     assert_eq!(
         Record::decode(&with_field(24, b"?")),
-        Err(Unreadable::TooNew)
+        Err(RecordDecodeError::TooNew)
     );
     assert_eq!(
         Record::decode(&with_field(127, b"")),
-        Err(Unreadable::TooNew)
+        Err(RecordDecodeError::TooNew)
     );
     assert_eq!(Record::decode(&with_field(128, b"more")), Ok(whole()));
     let mut at_a_later_date = whole().encode().unwrap();
@@ -201,7 +202,10 @@ fn a_record_of_a_later_version_is_too_new_unless_it_only_adds() {
         .position(|window| window == date)
         .unwrap();
     at_a_later_date[at..at + 4].copy_from_slice(b"2027");
-    assert_eq!(Record::decode(&at_a_later_date), Err(Unreadable::TooNew));
+    assert_eq!(
+        Record::decode(&at_a_later_date),
+        Err(RecordDecodeError::TooNew)
+    );
 }
 
 #[test]
@@ -209,20 +213,20 @@ fn what_no_version_writes_is_broken() {
     let table: [(&[u8], &str); 4] = [
         (b"", "version"),
         (&[0], "version"),
-        (&[FORMAT], "server"),
-        (&[FORMAT, 1, 9, 0, 0, 0, b'x'], "length"),
+        (&[FORMAT_VERSION], "server"),
+        (&[FORMAT_VERSION, 1, 9, 0, 0, 0, b'x'], "length"),
     ];
     for (bytes, place) in table {
         assert_eq!(
             Record::decode(bytes),
-            Err(Unreadable::Broken(place)),
+            Err(RecordDecodeError::Corrupt(place)),
             "{bytes:?}"
         );
     }
-    let broken = |bytes: &[u8]| matches!(Record::decode(bytes), Err(Unreadable::Broken(_)));
+    let broken = |bytes: &[u8]| matches!(Record::decode(bytes), Err(RecordDecodeError::Corrupt(_)));
     assert!(broken(&with_field(21, &[0; 8])), "a field twice");
     assert!(broken(&with_field(0, b"")), "no such tag");
-    assert!(broken(&vec![FORMAT; MAX_BYTES + 1]), "too large");
+    assert!(broken(&vec![FORMAT_VERSION; MAX_BYTES + 1]), "too large");
 }
 
 #[test]
@@ -248,7 +252,7 @@ fn what_a_reader_would_refuse_is_not_written() {
         (|it| it.instructions = Some("x".repeat(MAX_BYTES)), "size"),
     ];
     for (change, part) in table {
-        assert_eq!(with(change), Err(Unstorable(part)));
+        assert_eq!(with(change), Err(RecordEncodeError(part)));
     }
 }
 
@@ -263,25 +267,22 @@ fn bytes_of_the_first_version_are_still_read_and_written() {
 #[test]
 fn a_later_word_renews_what_changes_and_forgets_no_state() {
     let mut record = Record {
-        untold_loss: true,
+        unreported_loss: true,
         ..whole()
     };
     let mut later = Record {
-        left_state: false,
-        used_at: 1_790_009_999,
+        stateful: false,
+        last_used_at: 1_790_009_999,
         log_level: None,
         instructions: None,
         ..whole()
     };
     later.subscriptions.pop();
-    record.renew(&later);
-    assert!(
-        record.left_state,
-        "what was left in the server is left there"
-    );
-    assert_eq!(record.used_at, 1_790_009_999);
+    record.update_from(&later);
+    assert!(record.stateful, "what was left in the server is left there");
+    assert_eq!(record.last_used_at, 1_790_009_999);
     assert_eq!(record.log_level, None);
-    assert!(!record.untold_loss, "somebody was told meanwhile");
+    assert!(!record.unreported_loss, "somebody was told meanwhile");
     assert_eq!(record.subscriptions, ["file:///a"]);
     assert_eq!(
         record.instructions,
@@ -297,7 +298,7 @@ fn a_session_is_the_same_by_key_generation_and_id() {
         change(&mut record);
         record
     };
-    assert!(whole().is_same_session(&other(|it| it.used_at += 1)));
+    assert!(whole().is_same_session(&other(|it| it.last_used_at += 1)));
     assert!(!whole().is_same_session(&other(|it| it.generation += 1)));
     assert!(!whole().is_same_session(&other(|it| it.session_id = None)));
 }
@@ -323,12 +324,12 @@ fn the_reference_page_knows_every_tag() {
     let told: Vec<u8> = rows.map(|(tag, _)| tag).collect();
     let mut written = Vec::new();
     let untold = Record {
-        untold_loss: true,
+        unreported_loss: true,
         ..whole()
     };
     let bytes = untold.encode().unwrap();
-    let mut reader = bytes::Reader::new(&bytes).unwrap();
-    while let Some((tag, _)) = reader.next(18).unwrap() {
+    let mut reader = tlv::FieldReader::new(&bytes).unwrap();
+    while let Some((tag, _)) = reader.next_field(18).unwrap() {
         written.push(tag);
     }
     written.dedup();

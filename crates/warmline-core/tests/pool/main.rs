@@ -6,12 +6,12 @@
 
 mod model;
 mod model_test;
-mod moves;
 mod properties;
+mod random_events;
+mod rules;
+mod simulated_shell;
 mod states;
-mod stories;
-mod times;
-mod world;
+mod time_rules;
 
 use std::hash::{BuildHasher, Hasher};
 

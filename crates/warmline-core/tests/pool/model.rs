@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use warmline_core::pool::{
-    CellPolicy, Ends, Event, Generation, Health, Loss, Outcome, Proof, Sharing, Turn, Want, Why,
-    Word,
+    EndCondition, EndReason, EntryPolicy, Event, Generation, HealthCheckResult, LeaseMode,
+    LeaseOutcome, LossReport, QueuePosition, Sharing, StabilityCriterion, StateLoss,
 };
 
 /// What the model says is to be done. Order does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Said {
+pub(crate) enum ModelEffect {
     Lease(u64, u32, Option<Lost>),
     Refuse(u64),
     Open(u32),
@@ -60,18 +60,18 @@ pub(crate) struct One {
 }
 
 pub(crate) struct Model {
-    proof: Proof,
+    proof: StabilityCriterion,
     pub(crate) sharing: Sharing,
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndCondition,
     pub(crate) max: u32,
     pub(crate) most_waiters: u32,
     pub(crate) now: u64,
-    pub(crate) line: Vec<(u64, Want, Turn)>,
+    pub(crate) line: Vec<(u64, LeaseMode, QueuePosition)>,
     pub(crate) all: BTreeMap<u32, One>,
     next: u32,
     loss: Option<Lost>,
     ended: bool,
-    said: Vec<Said>,
+    said: Vec<ModelEffect>,
 }
 
 const OPENING: One = One {
@@ -95,13 +95,13 @@ const OPENING: One = One {
 };
 
 impl Model {
-    pub(crate) fn new(policy: &CellPolicy) -> Self {
+    pub(crate) fn new(policy: &EntryPolicy) -> Self {
         Self {
-            proof: policy.proof,
+            proof: policy.stability,
             sharing: policy.sharing,
-            ends: policy.ends,
-            max: policy.max,
-            most_waiters: policy.waiters,
+            ends: policy.end_condition,
+            max: policy.max_sessions,
+            most_waiters: policy.max_waiters,
             now: 0,
             line: Vec::new(),
             all: BTreeMap::new(),
@@ -112,7 +112,7 @@ impl Model {
         }
     }
 
-    pub(crate) fn on(&mut self, event: Event) -> Vec<Said> {
+    pub(crate) fn on(&mut self, event: Event) -> Vec<ModelEffect> {
         self.take_in(event);
         if !self.ended {
             self.serve();
@@ -138,43 +138,48 @@ impl Model {
 
     fn take_in(&mut self, event: Event) {
         match event {
-            Event::Asked { waiter, want, turn } => {
-                let full = turn == Turn::Last && self.line.len() >= self.most_waiters as usize;
+            Event::LeaseRequested {
+                waiter,
+                mode: want,
+                position: turn,
+            } => {
+                let full =
+                    turn == QueuePosition::Back && self.line.len() >= self.most_waiters as usize;
                 if self.ended || full {
-                    self.said.push(Said::Refuse(waiter.0));
+                    self.said.push(ModelEffect::Refuse(waiter.0));
                 } else {
                     self.line.push((waiter.0, want, turn));
                     // Who had a turn before, then who had none; each as they came.
-                    self.line.sort_by_key(|(_, _, turn)| *turn == Turn::Last);
+                    self.line
+                        .sort_by_key(|(_, _, turn)| *turn == QueuePosition::Back);
                 }
             },
-            Event::Left { waiter } => self.line.retain(|(one, ..)| *one != waiter.0),
-            Event::Opened { generation, .. } => self.opened(generation.number()),
-            Event::OpenFailed { generation } => self.open_failed(generation.number()),
-            Event::Withdrawn { generation } => drop(self.all.remove(&generation.number())),
-            Event::Deserted { generation } => self.deserted(generation.number()),
-            Event::Joined { waiter, generation } => self.joined(waiter.0, generation.number()),
-            Event::Settled {
-                generation,
-                outcome,
-            } => self.settled(generation.number(), outcome),
-            Event::Told { number } => {
+            Event::WaiterLeft(waiter) => self.line.retain(|(one, ..)| *one != waiter.0),
+            Event::Opened(generation, _) => self.opened(generation.number()),
+            Event::OpenFailed(generation) => self.open_failed(generation.number()),
+            Event::OpenCancelled(generation) => drop(self.all.remove(&generation.number())),
+            Event::OpenerLost(generation) => self.deserted(generation.number()),
+            Event::HolderCallStarted(waiter, generation) => {
+                self.joined(waiter.0, generation.number());
+            },
+            Event::LeaseReturned(generation, outcome) => self.settled(generation.number(), outcome),
+            Event::LossReported(number) => {
                 if let Some((_, last, told)) = &mut self.loss {
                     *told |= *last == number;
                 }
             },
-            Event::Gone { generation, why } => self.gone(generation.number(), why),
-            Event::Checked { generation, health } => {
+            Event::SessionEnded(generation, why) => self.gone(generation.number(), why),
+            Event::CheckFinished(generation, health) => {
                 self.judge(generation.number(), health);
                 self.give_back(generation.number());
             },
-            Event::KeptAlive { generation, health } => self.kept_alive(generation, health),
-            Event::Doubted { .. } => self.doubt(|_| true),
-            Event::Reconfigured(policy) => self.max = policy.max,
-            Event::Swept { .. } => {},
-            Event::RoomNeeded { generation } => self.room_needed(generation.number()),
-            Event::Ended(_) => self.end(),
-            Event::Cut => self.cut(),
+            Event::KeepAliveFinished(generation, health) => self.kept_alive(generation, health),
+            Event::ServerLostSessions(..) => self.doubt(|_| true),
+            Event::Reconfigured(policy) => self.max = policy.max_sessions,
+            Event::MaintenanceTick(..) => {},
+            Event::PermitNeeded(generation) => self.room_needed(generation.number()),
+            Event::EntryEnded(_) => self.end(),
+            Event::GraceExpired => self.cut(),
         }
     }
 
@@ -182,7 +187,7 @@ impl Model {
         let now = self.now;
         let taken = self.taken();
         let Some(one) = self.all.get_mut(&number) else {
-            return self.said.push(Said::Close(number));
+            return self.said.push(ModelEffect::Close(number));
         };
         (one.opening, one.heard, one.used, one.opened) = (false, now, now, now);
         if self.ended || taken > self.places() {
@@ -199,14 +204,14 @@ impl Model {
             self.line.len()
         };
         for (waiter, ..) in self.line.drain(..told) {
-            self.said.push(Said::Refuse(waiter));
+            self.said.push(ModelEffect::Refuse(waiter));
         }
     }
 
     fn deserted(&mut self, number: u32) {
         self.all.remove(&number);
         for (waiter, ..) in self.line.drain(..) {
-            self.said.push(Said::Refuse(waiter));
+            self.said.push(ModelEffect::Refuse(waiter));
         }
     }
 
@@ -218,25 +223,27 @@ impl Model {
         if one.holder && one.leases > 0 && !one.gone {
             one.leases += 1;
             one.used = now;
-            self.said.push(Said::Lease(waiter, number, None));
+            self.said.push(ModelEffect::Lease(waiter, number, None));
         }
     }
 
-    fn settled(&mut self, number: u32, outcome: Outcome) {
+    fn settled(&mut self, number: u32, outcome: LeaseOutcome) {
         let (now, side_by_side) = (self.now, self.sharing == Sharing::SideBySide);
         let Some(one) = self.all.get_mut(&number) else {
             return;
         };
-        if outcome != Outcome::Unused {
+        if outcome != LeaseOutcome::Unused {
             one.used = now;
         }
         match outcome {
-            Outcome::Fine { left_state } => {
+            LeaseOutcome::Answered {
+                stateful: left_state,
+            } => {
                 (one.heard, one.silent, one.trust) = (now, 0, Trust::Sure);
                 one.served = true;
                 if !one.proven && self.proof.is_shown_by(one, now) {
                     one.proven = true;
-                    self.said.push(Said::Proven(number));
+                    self.said.push(ModelEffect::Proven(number));
                 }
                 let is_new = left_state && !one.left_state;
                 one.left_state |= left_state;
@@ -244,23 +251,23 @@ impl Model {
                     self.lose(number);
                 }
             },
-            Outcome::Broken => one.trust = Trust::Doubted,
-            Outcome::Dropped if !side_by_side => one.trust = Trust::Doubted,
-            Outcome::Gone(why) => self.gone(number, why),
-            Outcome::Dropped | Outcome::Unused => {},
+            LeaseOutcome::ConnectionFailed => one.trust = Trust::Doubted,
+            LeaseOutcome::Cancelled if !side_by_side => one.trust = Trust::Doubted,
+            LeaseOutcome::SessionEnded(why) => self.gone(number, why),
+            LeaseOutcome::Cancelled | LeaseOutcome::Unused => {},
         }
         self.give_back(number);
     }
 
-    fn gone(&mut self, number: u32, why: Why) {
-        let by_server = why != Why::ByOperator;
+    fn gone(&mut self, number: u32, why: EndReason) {
+        let by_server = why != EndReason::ByOperator;
         let (now, proof) = (self.now, self.proof);
         let Some(one) = self.all.get_mut(&number).filter(|one| !one.opening) else {
             return;
         };
         if by_server && !one.proven && !one.in_vain && proof.is_missed_by(one, now) {
             one.in_vain = true;
-            self.said.push(Said::InVain(number));
+            self.said.push(ModelEffect::InVain(number));
         }
         if one.over {
             return;
@@ -283,30 +290,32 @@ impl Model {
         self.loss = Some((number, before + 1, false));
     }
 
-    fn judge(&mut self, number: u32, health: Health) {
-        let (now, of_run) = (self.now, self.ends == Ends::WithRun);
+    fn judge(&mut self, number: u32, health: HealthCheckResult) {
+        let (now, of_run) = (self.now, self.ends == EndCondition::WithRunEnd);
         let Some(one) = self.all.get_mut(&number).filter(|one| !one.over) else {
             return;
         };
         match health {
-            Health::Alive => (one.heard, one.silent, one.trust) = (now, 0, Trust::Sure),
-            Health::Silent if of_run && one.silent < 2 => {
+            HealthCheckResult::Alive => (one.heard, one.silent, one.trust) = (now, 0, Trust::Sure),
+            HealthCheckResult::TimedOut if of_run && one.silent < 2 => {
                 one.silent += 1;
                 one.trust = Trust::Excused;
             },
-            Health::Unreachable => one.trust = Trust::Excused,
-            Health::Refused if of_run => one.trust = Trust::Excused,
-            Health::Gone | Health::Silent | Health::Refused => self.gone(number, Why::Gone),
+            HealthCheckResult::Unreachable => one.trust = Trust::Excused,
+            HealthCheckResult::Refused if of_run => one.trust = Trust::Excused,
+            HealthCheckResult::Gone | HealthCheckResult::TimedOut | HealthCheckResult::Refused => {
+                self.gone(number, EndReason::Gone);
+            },
         }
     }
 
-    fn kept_alive(&mut self, generation: Generation, health: Health) {
+    fn kept_alive(&mut self, generation: Generation, health: HealthCheckResult) {
         let number = generation.number();
         let Some(one) = self.all.get(&number).filter(|one| !one.opening) else {
             return;
         };
         let busy = one.leases > 0;
-        if busy && !matches!(health, Health::Alive | Health::Gone) {
+        if busy && !matches!(health, HealthCheckResult::Alive | HealthCheckResult::Gone) {
             return;
         }
         self.judge(number, health);
@@ -328,7 +337,7 @@ impl Model {
     fn room_needed(&mut self, number: u32) {
         let idle = |one: &One| !one.opening && one.leases == 0;
         let is_idle = self.all.get(&number).is_some_and(idle);
-        if self.ends == Ends::ByLimits && self.line.is_empty() && is_idle {
+        if self.ends == EndCondition::AtLimits && self.line.is_empty() && is_idle {
             self.close(number);
         }
     }
@@ -336,7 +345,7 @@ impl Model {
     fn end(&mut self) {
         self.ended = true;
         for (waiter, ..) in std::mem::take(&mut self.line) {
-            self.said.push(Said::Refuse(waiter));
+            self.said.push(ModelEffect::Refuse(waiter));
         }
         for number in self.all.keys().copied().collect::<Vec<_>>() {
             let Some(one) = self.all.get_mut(&number).filter(|one| !one.opening) else {
@@ -352,16 +361,16 @@ impl Model {
     fn cut(&mut self) {
         for (number, one) in std::mem::take(&mut self.all) {
             self.said.push(if one.opening {
-                Said::Abandon(number)
+                ModelEffect::Abandon(number)
             } else {
-                Said::Close(number)
+                ModelEffect::Close(number)
             });
         }
     }
 
     fn close(&mut self, number: u32) {
         self.all.remove(&number);
-        self.said.push(Said::Close(number));
+        self.said.push(ModelEffect::Close(number));
     }
 
     fn give_back(&mut self, number: u32) {
@@ -378,7 +387,7 @@ impl Model {
     }
 
     fn serve(&mut self) {
-        while self.ends == Ends::ByLimits && self.taken() > self.places() {
+        while self.ends == EndCondition::AtLimits && self.taken() > self.places() {
             let idle = |one: &One| !one.opening && !one.over && one.leases == 0;
             let Some(number) = self.all.iter().rev().find(|(_, one)| idle(one)) else {
                 break;
@@ -389,19 +398,19 @@ impl Model {
             let Some(number) = self.best(want) else { break };
             self.line.remove(0);
             let (now, loss) = (self.now, self.loss);
-            let alone = want == Want::Exclusive || self.sharing != Sharing::SideBySide;
+            let alone = want == LeaseMode::Exclusive || self.sharing != Sharing::SideBySide;
             if let Some(one) = self.all.get_mut(&number) {
                 (one.used, one.alone) = (now, alone);
-                one.holder = want == Want::Exclusive;
+                one.holder = want == LeaseMode::Exclusive;
                 one.leases += 1;
                 if one.trust == Trust::Excused {
                     one.trust = Trust::Doubted;
                 }
             }
-            self.said.push(Said::Lease(waiter, number, loss));
+            self.said.push(ModelEffect::Lease(waiter, number, loss));
         }
         let wanted = match self.sharing {
-            Sharing::OneEach => self.line.len(),
+            Sharing::OnePerCaller => self.line.len(),
             Sharing::SideBySide | Sharing::Serial => self.line.len().min(1),
         };
         let comes = |one: &&One| one.opening || (one.check && !one.over);
@@ -409,10 +418,10 @@ impl Model {
             let idle = |one: &One| !one.opening && !one.over && one.leases == 0;
             if let Some((number, one)) = self.all.iter_mut().find(|(_, one)| idle(one)) {
                 (one.leases, one.alone, one.check) = (1, true, true);
-                self.said.push(Said::Check(*number));
+                self.said.push(ModelEffect::Check(*number));
             } else if self.taken() < self.places() {
                 self.all.insert(self.next, OPENING);
-                self.said.push(Said::Open(self.next));
+                self.said.push(ModelEffect::Open(self.next));
                 self.next += 1;
             } else {
                 break;
@@ -420,7 +429,7 @@ impl Model {
         }
     }
 
-    fn best(&self, want: Want) -> Option<u32> {
+    fn best(&self, want: LeaseMode) -> Option<u32> {
         let now = self.now;
         let fits = |one: &One| {
             let fresh = match one.trust {
@@ -428,7 +437,8 @@ impl Model {
                 Trust::Doubted => false,
                 Trust::Excused => true,
             };
-            let joins = want == Want::Shared && self.sharing == Sharing::SideBySide && !one.alone;
+            let joins =
+                want == LeaseMode::Shared && self.sharing == Sharing::SideBySide && !one.alone;
             !one.opening && !one.over && if one.leases == 0 { fresh } else { joins }
         };
         let fitting = self.all.iter().filter(|(_, one)| fits(one));
@@ -439,7 +449,7 @@ impl Model {
     /// Places taken: a server's word frees one at once.
     fn taken(&self) -> u32 {
         let takes = |one: &&One| match self.sharing {
-            Sharing::OneEach => !(one.over && one.gone),
+            Sharing::OnePerCaller => !(one.over && one.gone),
             Sharing::SideBySide | Sharing::Serial => !one.over,
         };
         u32::try_from(self.all.values().filter(takes).count()).expect("few")
@@ -447,7 +457,7 @@ impl Model {
 
     fn places(&self) -> u32 {
         match self.sharing {
-            Sharing::OneEach => self.max,
+            Sharing::OnePerCaller => self.max,
             Sharing::SideBySide | Sharing::Serial => 1,
         }
     }
@@ -460,25 +470,25 @@ trait Shown {
     fn is_missed_by(&self, one: &One, now: u64) -> bool;
 }
 
-impl Shown for Proof {
+impl Shown for StabilityCriterion {
     fn is_shown_by(&self, one: &One, now: u64) -> bool {
         match self {
-            Self::Serving => one.served,
-            Self::Lasting(_) => now - one.opened >= 60,
+            Self::FirstReply => one.served,
+            Self::MinAge(_) => now - one.opened >= 60,
         }
     }
 
     fn is_missed_by(&self, one: &One, now: u64) -> bool {
         match self {
-            Self::Serving => !one.served && now - one.opened < 10,
-            Self::Lasting(_) => now - one.opened < 60,
+            Self::FirstReply => !one.served && now - one.opened < 10,
+            Self::MinAge(_) => now - one.opened < 60,
         }
     }
 }
 
 /// What the loss says, for comparing.
-pub(crate) fn lost(loss: Option<Loss>) -> Option<Lost> {
-    let loss = loss.filter(|loss| loss.why != Why::Bug)?;
-    let told = loss.word == Word::Told;
+pub(crate) fn lost(loss: Option<StateLoss>) -> Option<Lost> {
+    let loss = loss.filter(|loss| loss.reason != EndReason::Bug)?;
+    let told = loss.report == LossReport::Reported;
     Some((loss.generation.number(), loss.number, told))
 }

@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use warmline_core::pool::{
-    Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Hold, Origin, Outcome, Proof,
-    Sharing, State, Turn, WaiterId, Want, Why, Word,
+    Effect, Effects, EndCondition, EndReason, EntryPolicy, Event, Generation, LeaseKind, LeaseMode,
+    LeaseOutcome, LossReport, OpenedSession, QueuePosition, SessionOrigin, SessionState, Sharing,
+    StabilityCriterion, WaiterId,
 };
 
-use super::moves::{Move, history, policy};
-use super::world::World;
+use super::random_events::{Move, history, policy};
+use super::simulated_shell::World;
 
 /// A policy with every limit that time can pass.
-fn timed_policy() -> impl Strategy<Value = CellPolicy> {
+fn timed_policy() -> impl Strategy<Value = EntryPolicy> {
     let secs = |range: std::ops::Range<u64>| range.prop_map(Duration::from_secs);
     let maybe = |range| proptest::option::of(secs(range));
     let times = (maybe(50..400), maybe(50..400), maybe(30..120));
-    (policy(), times).prop_map(|(policy, (max_age, max_idle, keep_alive))| CellPolicy {
+    (policy(), times).prop_map(|(policy, (max_age, max_idle, keep_alive))| EntryPolicy {
         max_age,
         max_idle,
         keep_alive,
@@ -26,11 +27,11 @@ fn timed_policy() -> impl Strategy<Value = CellPolicy> {
 }
 
 /// How sessions of a history arrive, by turns.
-fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
+fn arrivals() -> impl Strategy<Value = Vec<OpenedSession>> {
     let origin = prop_oneof![
-        3 => Just(Origin::Fresh),
-        1 => Just(Origin::Spare),
-        1 => Just(Origin::Restored)
+        3 => Just(SessionOrigin::Fresh),
+        1 => Just(SessionOrigin::Spare),
+        1 => Just(SessionOrigin::Restored)
     ];
     let one = (
         origin,
@@ -38,14 +39,14 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
         proptest::option::weighted(0.2, 0_u64..200),
         0_u64..100,
     );
-    let one = one.prop_map(|(origin, number, expires_in, rested)| Arrival {
+    let one = one.prop_map(|(origin, number, expires_in, rested)| OpenedSession {
         origin,
-        number: number.and_then(Generation::of),
+        generation: number.and_then(Generation::new),
         expires_in: expires_in.map(Duration::from_secs),
         renew_in: expires_in.map(|secs| Duration::from_secs(secs / 2)),
-        rested: Duration::from_secs(rested),
-        lost_state: false,
-        left_state: false,
+        idle_time: Duration::from_secs(rested),
+        unreported_loss: false,
+        stateful: false,
     });
     proptest::collection::vec(one, 1..8)
 }
@@ -79,19 +80,16 @@ fn every_promise_of_a_cell_holds_at_every_step() {
             let effects = world.tell(event);
             witness.hold(&before, &world, &event, &effects)?;
         }
-        prop_assert_eq!(world.cell.mistakes(), 0);
+        prop_assert_eq!(world.cell.invalid_events(), 0);
         finish(world)
     });
 }
 
-fn dressed(event: Event, arrival: Arrival) -> Event {
-    let Event::Opened { generation, .. } = event else {
+fn dressed(event: Event, arrival: OpenedSession) -> Event {
+    let Event::Opened(generation, _) = event else {
         return event;
     };
-    Event::Opened {
-        generation,
-        arrival,
-    }
+    Event::Opened(generation, arrival)
 }
 
 impl Witness {
@@ -102,21 +100,26 @@ impl Witness {
     }
 
     fn note(&mut self, event: &Event) {
-        if let Event::Asked { waiter, turn, .. } = event {
+        if let Event::LeaseRequested {
+            waiter,
+            position: turn,
+            ..
+        } = event
+        {
             let at = match turn {
-                Turn::Last => self.arrived.len(),
-                Turn::First => self.came_again(),
+                QueuePosition::Back => self.arrived.len(),
+                QueuePosition::Front => self.came_again(),
             };
             self.arrived.insert(at, *waiter);
-            if *turn == Turn::First {
+            if *turn == QueuePosition::Front {
                 self.again.insert(*waiter);
             }
-        } else if let Event::Joined { waiter, .. } = event {
+        } else if let Event::HolderCallStarted(waiter, _) = event {
             // Whoever holds a session does not stand in line for it.
             self.arrived.insert(0, *waiter);
-        } else if let Event::Left { waiter } = event {
+        } else if let Event::WaiterLeft(waiter) = event {
             self.arrived.retain(|one| one != waiter);
-        } else if let Event::Told { number } = event {
+        } else if let Event::LossReported(number) = event {
             self.told.insert(*number);
         }
     }
@@ -130,10 +133,11 @@ impl Witness {
     ) -> Result<(), TestCaseError> {
         prop_assert_eq!(world.cell.counts(), world.cell.recount(), "{:?}", event);
         let counts = world.cell.counts();
-        if world.policy.sharing == Sharing::OneEach && !matches!(event, Event::Reconfigured(_)) {
+        if world.policy.sharing == Sharing::OnePerCaller && !matches!(event, Event::Reconfigured(_))
+        {
             let more = places_taken(world) > places_taken(before);
             prop_assert!(
-                !more || places_taken(world) <= world.policy.max,
+                !more || places_taken(world) <= world.policy.max_sessions,
                 "{:?}",
                 event
             );
@@ -141,11 +145,11 @@ impl Witness {
         for effect in effects {
             self.hold_effect(before, world, event, effect)?;
         }
-        if let Event::Joined { waiter, .. } = event {
+        if let Event::HolderCallStarted(waiter, _) = event {
             self.arrived.retain(|one| one != waiter);
         }
         let new = counts.waiting as usize - self.came_again();
-        prop_assert!(new <= world.policy.waiters as usize, "{:?}", event);
+        prop_assert!(new <= world.policy.max_waiters as usize, "{:?}", event);
         let leases = world.leases_alive() + world.checks_alive();
         prop_assert_eq!(counts.leases as usize, leases, "{:?}", event);
         alone_is_alone(world)?;
@@ -160,7 +164,7 @@ impl Witness {
         effect: &Effect,
     ) -> Result<(), TestCaseError> {
         match *effect {
-            Effect::Lease {
+            Effect::GrantLease {
                 waiter,
                 generation,
                 loss,
@@ -173,54 +177,57 @@ impl Witness {
                 self.arrived.remove(0);
                 prop_assert!(!before.closed.contains(&generation), "closed is final");
                 granted((before, world), event, generation)?;
-                if matches!(event, Event::Joined { .. }) {
+                if matches!(event, Event::HolderCallStarted(..)) {
                     prop_assert_eq!(loss, None, "it has the session that it had");
                 } else {
-                    prop_assert_eq!(loss, world.cell.loss(), "each has the last one");
+                    prop_assert_eq!(loss, world.cell.last_loss(), "each has the last one");
                 }
                 if let Some(loss) = loss {
-                    let told = loss.word == Word::Told;
+                    let told = loss.report == LossReport::Reported;
                     prop_assert_eq!(told, self.told.contains(&loss.number), "{:?}", loss);
                 }
             },
-            Effect::Refuse { waiter, .. } => self.arrived.retain(|one| *one != waiter),
-            Effect::Close { generation, why } => {
+            Effect::RefuseLease(waiter, _) => self.arrived.retain(|one| *one != waiter),
+            Effect::CloseSession(generation, why) => {
                 prop_assert!(!before.closed.contains(&generation), "closed twice");
-                let ours = matches!(why, Why::Aged | Why::IdleTooLong | Why::Evicted);
+                let ours = matches!(
+                    why,
+                    EndReason::MaxAge | EndReason::MaxIdle | EndReason::Evicted
+                );
                 let busy = before
                     .state_of(generation)
                     .is_some_and(|one| one.leases() > 1);
                 prop_assert!(!(ours && busy), "closed under its leases");
-                let of_run = before.policy.ends == Ends::WithRun;
-                prop_assert!(!(of_run && matches!(why, Why::IdleTooLong)));
+                let of_run = before.policy.end_condition == EndCondition::WithRunEnd;
+                prop_assert!(!(of_run && matches!(why, EndReason::MaxIdle)));
             },
-            Effect::KeepAlive { generation } => {
-                prop_assert_eq!(world.policy.ends, Ends::WithRun);
+            Effect::KeepAlive(generation) => {
+                prop_assert_eq!(world.policy.end_condition, EndCondition::WithRunEnd);
                 let state = world.state_of(generation);
-                let quiet = state == Some(State::Idle)
-                    || (state.and_then(held_how) == Some(Hold::Exclusive)
+                let quiet = state == Some(SessionState::Idle)
+                    || (state.and_then(held_how) == Some(LeaseKind::Exclusive)
                         && state.is_some_and(|state| state.leases() == 1));
                 prop_assert!(quiet, "{:?}", state);
             },
-            Effect::Open { .. }
-            | Effect::Unwanted { .. }
-            | Effect::Abandon { .. }
+            Effect::OpenSession(..)
+            | Effect::OpenUnneeded(..)
+            | Effect::AbortOpen(..)
             | Effect::Renumber { .. }
-            | Effect::Check { .. }
-            | Effect::Proven { .. }
-            | Effect::InVain { .. }
-            | Effect::Lost { .. }
-            | Effect::Forget => {},
+            | Effect::CheckSession(..)
+            | Effect::SessionStable(..)
+            | Effect::SessionShortLived(..)
+            | Effect::SessionLost(..)
+            | Effect::EvictEntry => {},
         }
         Ok(())
     }
 }
 
 impl World {
-    fn state_of(&self, generation: Generation) -> Option<State> {
+    fn state_of(&self, generation: Generation) -> Option<SessionState> {
         let all = self.cell.sessions().iter();
-        all.filter(|one| one.generation() == generation)
-            .map(|one| one.state())
+        all.filter(|one| one.generation == generation)
+            .map(|one| one.state)
             .next()
     }
 
@@ -244,13 +251,15 @@ impl World {
 
 /// Sessions that take a place; those that the server ended do not.
 fn places_taken(world: &World) -> u32 {
-    let takes = |state: State| match state {
-        State::Opening | State::Idle | State::Leased { .. } => true,
-        State::Retiring { why, .. } => !matches!(why, Why::Gone | Why::Expired),
-        State::Closed(_) => false,
+    let takes = |state: SessionState| match state {
+        SessionState::Opening | SessionState::Idle | SessionState::Leased { .. } => true,
+        SessionState::Retiring { reason: why, .. } => {
+            !matches!(why, EndReason::Gone | EndReason::Expired)
+        },
+        SessionState::Closed(_) => false,
     };
     let all = world.cell.sessions().iter();
-    u32::try_from(all.filter(|one| takes(one.state())).count()).expect("few")
+    u32::try_from(all.filter(|one| takes(one.state)).count()).expect("few")
 }
 
 /// Who got a lease was alone where it has to be, and nothing that ends was leased but to its holder.
@@ -260,39 +269,43 @@ fn granted(
     generation: Generation,
 ) -> Result<(), TestCaseError> {
     let state = before.state_of(generation);
-    if matches!(event, Event::Joined { .. }) {
+    if matches!(event, Event::HolderCallStarted(..)) {
         let hold = state.and_then(held_how);
-        prop_assert_eq!(hold, Some(Hold::Exclusive), "only who is alone");
+        prop_assert_eq!(hold, Some(LeaseKind::Exclusive), "only who is alone");
         return Ok(());
     }
-    let retiring = matches!(state, Some(State::Retiring { .. }));
+    let retiring = matches!(state, Some(SessionState::Retiring { .. }));
     prop_assert!(!retiring, "it takes no new lease");
     let after = after.state_of(generation);
-    let shared = after.and_then(held_how) == Some(Hold::Shared);
+    let shared = after.and_then(held_how) == Some(LeaseKind::Shared);
     let only = after.is_some_and(|state| state.leases() == 1);
     prop_assert!(shared || only, "alone is alone");
     Ok(())
 }
 
 /// How a session is held.
-fn held_how(state: State) -> Option<Hold> {
+fn held_how(state: SessionState) -> Option<LeaseKind> {
     match state {
-        State::Leased { hold, .. } | State::Retiring { hold, .. } => Some(hold),
-        State::Opening | State::Idle | State::Closed(_) => None,
+        SessionState::Leased { kind: hold, .. } | SessionState::Retiring { kind: hold, .. } => {
+            Some(hold)
+        },
+        SessionState::Opening | SessionState::Idle | SessionState::Closed(_) => None,
     }
 }
 
 /// Whoever asked to be alone on a session is.
 fn alone_is_alone(world: &World) -> Result<(), TestCaseError> {
     for session in world.cell.sessions() {
-        if let State::Leased { leases, hold } | State::Retiring { leases, hold, .. } =
-            session.state()
+        if let SessionState::Leased { leases, kind: hold }
+        | SessionState::Retiring {
+            leases, kind: hold, ..
+        } = session.state
         {
             match hold {
                 // Those beside its own are of the holder: they joined it.
-                Hold::Exclusive => {},
-                Hold::Shared => prop_assert_eq!(world.policy.sharing, Sharing::SideBySide),
-                Hold::Single | Hold::Check => prop_assert_eq!(leases.get(), 1),
+                LeaseKind::Exclusive => {},
+                LeaseKind::Shared => prop_assert_eq!(world.policy.sharing, Sharing::SideBySide),
+                LeaseKind::Single | LeaseKind::Check => prop_assert_eq!(leases.get(), 1),
             }
         }
     }
@@ -319,8 +332,8 @@ fn finish(mut world: World) -> Result<(), TestCaseError> {
     for _ in 0..200 {
         let next = [
             Move::Opened(0),
-            Move::Checked(0, warmline_core::pool::Health::Alive),
-            Move::Settle(0, Outcome::Fine { left_state: false }),
+            Move::Checked(0, warmline_core::pool::HealthCheckResult::Alive),
+            Move::Settle(0, LeaseOutcome::Answered { stateful: false }),
         ];
         let event = next.into_iter().find_map(|one| world.event(one));
         let Some(event) = event else { break };
@@ -343,32 +356,23 @@ fn senseless_events_change_nothing_and_are_counted() {
                 world.tell(event);
             }
         }
-        let generation = Generation::of(number + 10_000).expect("not zero");
+        let generation = Generation::new(number + 10_000).expect("not zero");
         let before = format!("{:?}", world.cell.sessions());
-        let arrival = Arrival::FRESH;
+        let arrival = OpenedSession::FRESH;
         let senseless = [
-            Event::OpenFailed { generation },
-            Event::Withdrawn { generation },
-            Event::Deserted { generation },
-            Event::Opened {
-                generation,
-                arrival,
-            },
-            Event::Checked {
-                generation,
-                health: warmline_core::pool::Health::Gone,
-            },
-            Event::Settled {
-                generation,
-                outcome: Outcome::Gone(Why::Gone),
-            },
+            Event::OpenFailed(generation),
+            Event::OpenCancelled(generation),
+            Event::OpenerLost(generation),
+            Event::Opened(generation, arrival),
+            Event::CheckFinished(generation, warmline_core::pool::HealthCheckResult::Gone),
+            Event::LeaseReturned(generation, LeaseOutcome::SessionEnded(EndReason::Gone)),
         ];
         for event in senseless {
-            world.cell.on(event, world.now);
+            world.cell.handle_event(event, world.now);
         }
         prop_assert_eq!(before, format!("{:?}", world.cell.sessions()));
         let expected = if world.ended { 0 } else { 6 };
-        prop_assert_eq!(world.cell.mistakes(), expected);
+        prop_assert_eq!(world.cell.invalid_events(), expected);
         prop_assert_eq!(world.cell.counts(), world.cell.recount());
         Ok(())
     });
@@ -378,16 +382,16 @@ fn senseless_events_change_nothing_and_are_counted() {
 #[test]
 fn any_number_of_failures_make_one_new_session() {
     for calls in [1_u64, 5, 100] {
-        let mut world = World::new(side_by_side(Ends::WithRun), 1);
-        let asked = |n: u64| Event::Asked {
+        let mut world = World::new(side_by_side(EndCondition::WithRunEnd), 1);
+        let asked = |n: u64| Event::LeaseRequested {
             waiter: WaiterId(n),
-            want: Want::Shared,
-            turn: Turn::Last,
+            mode: LeaseMode::Shared,
+            position: QueuePosition::Back,
         };
         let mut opened = BTreeSet::new();
         let mut tell = |world: &mut World, event| {
             for effect in world.tell(event) {
-                if let Effect::Open { generation } = effect {
+                if let Effect::OpenSession(generation) = effect {
                     opened.insert(generation.number());
                 }
             }
@@ -398,7 +402,7 @@ fn any_number_of_failures_make_one_new_session() {
         let first = world.event(Move::Opened(0)).expect("an opening");
         tell(&mut world, first);
         for call in 0..calls {
-            let gone = Move::Settle(0, Outcome::Gone(Why::Gone));
+            let gone = Move::Settle(0, LeaseOutcome::SessionEnded(EndReason::Gone));
             let gone = world.event(gone).expect("a lease");
             tell(&mut world, gone);
             tell(&mut world, asked(1_000 + call));
@@ -411,16 +415,16 @@ fn any_number_of_failures_make_one_new_session() {
     }
 }
 
-pub(crate) fn side_by_side(ends: Ends) -> CellPolicy {
-    CellPolicy {
+pub(crate) fn side_by_side(ends: EndCondition) -> EntryPolicy {
+    EntryPolicy {
         sharing: Sharing::SideBySide,
-        max: 1,
+        max_sessions: 1,
         max_age: None,
         max_idle: None,
         check_after: Duration::from_secs(60),
         keep_alive: None,
-        waiters: 2_000,
-        proof: Proof::Serving,
-        ends,
+        max_waiters: 2_000,
+        stability: StabilityCriterion::FirstReply,
+        end_condition: ends,
     }
 }

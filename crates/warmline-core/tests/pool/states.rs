@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use warmline_core::pool::{
-    Arrival, Cell, CellPolicy, Effect, Ends, Event, Generation, Health, Hold, Outcome, Proof,
-    Refusal, Sharing, State, Turn, WaiterId, Want, Why,
+    Effect, EndCondition, EndReason, EntryPolicy, EntryState, Event, Generation, HealthCheckResult,
+    LeaseKind, LeaseMode, LeaseOutcome, LeaseRefusal, OpenedSession, QueuePosition, SessionState,
+    Sharing, StabilityCriterion, WaiterId,
 };
-use warmline_core::tick::Tick;
+use warmline_core::time::Tick;
 
 const PAGE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -18,9 +19,8 @@ const PAGE: &str = concat!(
 const HEAD: &str = "\
 # The states of a session
 
-What happens to a session when a call asks, an opening fails, a server forgets? This page answers for every \
-state and every event. It is written by a test that walks all of them \
-(`crates/warmline-core/tests/pool/states.rs`) and fails when the page and the code differ.
+What each event does in each state of a session. This page is written by a test that walks all pairs \
+(`crates/warmline-core/tests/pool/states.rs`) and fails when page and code differ.
 
 ```
               asked for               opened             asked for
@@ -32,95 +32,85 @@ state and every event. It is written by a test that walks all of them \
                                                         last settled
 ```
 
-A check is a lease that nobody else shares. Whoever holds a session alone has a lease, and one more for whatever it \
-sends. A spare lies on a shelf until an opening takes it. \
-Closed is final: the cell forgets the session in that moment. One more caller stands in line wherever a row says so; \
-\"you\" is the caller of the row. A session that is lost before it answered anything was opened in vain, and so was \
-a process that is lost before it is a minute old, whatever it answered; openings in vain count for the breaker.
+A check is a lease that is not shared. The holder of an exclusive session has one lease, and one more for each request \
+it sends. A spare waits until an opening takes it. Closed is final: the entry forgets the session at once. Where a row \
+says so, one more caller waits; \"you\" is the caller of the row. An opening was in vain if its session is lost before \
+its first answer, or if its process is lost within a minute; openings in vain count for the breaker.
 ";
 
 /// A key in one state, with one session of generation 1 at most.
 struct Scene {
     name: &'static str,
-    cell: Cell,
+    cell: EntryState,
     now: Tick,
 }
 
 const CALLER: WaiterId = WaiterId(99);
 const FIRST: Generation = Generation::FIRST;
 
-fn policy(sharing: Sharing, ends: Ends) -> CellPolicy {
-    CellPolicy {
+fn policy(sharing: Sharing, ends: EndCondition) -> EntryPolicy {
+    EntryPolicy {
         sharing,
-        max: 1,
+        max_sessions: 1,
         max_age: None,
         max_idle: Some(Duration::from_secs(1_800)),
         check_after: Duration::from_secs(60),
-        keep_alive: (ends == Ends::WithRun).then(|| Duration::from_secs(120)),
-        waiters: 8,
-        proof: Proof::Serving,
-        ends,
+        keep_alive: (ends == EndCondition::WithRunEnd).then(|| Duration::from_secs(120)),
+        max_waiters: 8,
+        stability: StabilityCriterion::FirstReply,
+        end_condition: ends,
     }
 }
 
-fn asked(want: Want) -> Event {
-    Event::Asked {
+fn asked(want: LeaseMode) -> Event {
+    Event::LeaseRequested {
         waiter: CALLER,
-        want,
-        turn: Turn::Last,
+        mode: want,
+        position: QueuePosition::Back,
     }
 }
 
 const fn asked_again() -> Event {
-    Event::Asked {
+    Event::LeaseRequested {
         waiter: CALLER,
-        want: Want::Shared,
-        turn: Turn::First,
+        mode: LeaseMode::Shared,
+        position: QueuePosition::Front,
     }
 }
 
-const OPENED: Event = Event::Opened {
-    generation: FIRST,
-    arrival: Arrival::FRESH,
-};
+const OPENED: Event = Event::Opened(FIRST, OpenedSession::FRESH);
 
-const fn settled(outcome: Outcome) -> Event {
-    Event::Settled {
-        generation: FIRST,
-        outcome,
-    }
+const fn settled(outcome: LeaseOutcome) -> Event {
+    Event::LeaseReturned(FIRST, outcome)
 }
 
-const FINE: Outcome = Outcome::Fine { left_state: true };
+const FINE: LeaseOutcome = LeaseOutcome::Answered { stateful: true };
 
-fn scenes(policy: CellPolicy) -> Vec<Scene> {
+fn scenes(policy: EntryPolicy) -> Vec<Scene> {
     let told = |name, events: &[(u64, Event)]| {
-        let start = Tick::at(Duration::from_secs(1_000));
-        let mut cell = Cell::new(policy, 1, start);
+        let start = Tick::from_start(Duration::from_secs(1_000));
+        let mut cell = EntryState::new(policy, 1, start);
         let mut now = start;
         for (wait, event) in events {
             now = now.after(Duration::from_secs(*wait));
-            cell.on(*event, now);
+            cell.handle_event(*event, now);
         }
         Scene { name, cell, now }
     };
-    let ask = asked(Want::Shared);
+    let ask = asked(LeaseMode::Shared);
     let used = [(0, ask), (0, OPENED), (0, settled(FINE))];
     let and = |more: &[(u64, Event)]| [&used[..], more].concat();
-    let gone = Event::Gone {
-        generation: FIRST,
-        why: Why::Gone,
-    };
+    let gone = Event::SessionEnded(FIRST, EndReason::Gone);
     vec![
         told("nothing there", &[]),
         told("opening", &[(0, ask)]),
         told("idle", &used),
         told(
             "idle, rested for a minute",
-            &and(&[(60, Event::Doubted { since: Tick::START })]),
+            &and(&[(60, Event::ServerLostSessions(Tick::START))]),
         ),
         told("leased", &and(&[(0, ask)])),
-        told("leased alone", &and(&[(0, asked(Want::Exclusive))])),
+        told("leased alone", &and(&[(0, asked(LeaseMode::Exclusive))])),
         told("leased by a check", &and(&[(60, ask)])),
         told(
             "retiring: the server said gone",
@@ -128,69 +118,98 @@ fn scenes(policy: CellPolicy) -> Vec<Scene> {
         ),
         told(
             "key ended, still leased",
-            &and(&[(0, ask), (0, Event::Ended(Why::RunEnded))]),
+            &and(&[(0, ask), (0, Event::EntryEnded(EndReason::RunEnded))]),
         ),
     ]
 }
 
+/// An event of the page: its name, the seconds that pass before it, and the event itself.
+type NamedEvent = (&'static str, u64, Event);
+
 /// Every kind of event, about generation 1 where it is about a session.
-fn events() -> Vec<(&'static str, u64, Event)> {
+fn events() -> Vec<NamedEvent> {
     let generation = FIRST;
-    let checked = |health| Event::Checked { generation, health };
-    let kept = |health| Event::KeptAlive { generation, health };
-    let gone = |why| Event::Gone { generation, why };
-    let sweep = Event::Swept {
-        forget_after: Duration::from_secs(600),
-    };
-    vec![
-        ("you ask", 0, asked(Want::Shared)),
-        ("you ask to be alone", 0, asked(Want::Exclusive)),
-        ("you had a turn, and ask again", 0, asked_again()),
-        (
-            "the first in line leaves",
-            0,
-            Event::Left { waiter: CALLER },
-        ),
-        (
-            "its holder sends on it",
-            0,
-            Event::Joined {
-                waiter: CALLER,
-                generation,
-            },
-        ),
-        ("opened", 0, OPENED),
-        ("opening failed", 0, Event::OpenFailed { generation }),
-        ("opening withdrawn", 0, Event::Withdrawn { generation }),
-        ("opening deserted", 0, Event::Deserted { generation }),
-        ("settled: fine", 0, settled(FINE)),
-        ("settled: broken", 0, settled(Outcome::Broken)),
-        ("settled: gone", 0, settled(Outcome::Gone(Why::Gone))),
-        ("settled: dropped", 0, settled(Outcome::Dropped)),
-        ("settled: unused", 0, settled(Outcome::Unused)),
-        ("told of the loss", 0, Event::Told { number: 1 }),
-        ("news: gone", 0, gone(Why::Gone)),
-        ("an operator closes it", 0, gone(Why::ByOperator)),
-        ("checked: alive", 0, checked(Health::Alive)),
-        ("checked: gone", 0, checked(Health::Gone)),
-        ("checked: silent", 0, checked(Health::Silent)),
-        ("checked: refused", 0, checked(Health::Refused)),
-        ("checked: unreachable", 0, checked(Health::Unreachable)),
-        ("kept alive: alive", 0, kept(Health::Alive)),
-        ("kept alive: gone", 0, kept(Health::Gone)),
-        ("kept alive: silent", 0, kept(Health::Silent)),
-        ("kept alive: refused", 0, kept(Health::Refused)),
-        ("kept alive: unreachable", 0, kept(Health::Unreachable)),
+    let gone = |why| Event::SessionEnded(generation, why);
+    let sweep = Event::MaintenanceTick(Duration::from_secs(600));
+    let mut events = lease_events();
+    events.extend([
+        ("told of the loss", 0, Event::LossReported(1)),
+        ("news: gone", 0, gone(EndReason::Gone)),
+        ("an operator closes it", 0, gone(EndReason::ByOperator)),
+    ]);
+    events.extend(health_check_events());
+    events.extend([
         (
             "its server lost sessions",
             0,
-            Event::Doubted { since: Tick::NEVER },
+            Event::ServerLostSessions(Tick::NEVER),
         ),
-        ("room is needed", 0, Event::RoomNeeded { generation }),
+        ("room is needed", 0, Event::PermitNeeded(generation)),
         ("swept", 0, sweep),
         ("swept after an hour", 3_600, sweep),
-        ("key ended", 0, Event::Ended(Why::RunEnded)),
-        ("cut", 0, Event::Cut),
+        ("key ended", 0, Event::EntryEnded(EndReason::RunEnded)),
+        ("cut", 0, Event::GraceExpired),
+    ]);
+    events
+}
+
+/// From the request for a lease to its return.
+fn lease_events() -> Vec<NamedEvent> {
+    let generation = FIRST;
+    vec![
+        ("you ask", 0, asked(LeaseMode::Shared)),
+        ("you ask to be alone", 0, asked(LeaseMode::Exclusive)),
+        ("you had a turn, and ask again", 0, asked_again()),
+        ("the first in line leaves", 0, Event::WaiterLeft(CALLER)),
+        (
+            "its holder sends on it",
+            0,
+            Event::HolderCallStarted(CALLER, generation),
+        ),
+        ("opened", 0, OPENED),
+        ("opening failed", 0, Event::OpenFailed(generation)),
+        ("opening withdrawn", 0, Event::OpenCancelled(generation)),
+        ("opening deserted", 0, Event::OpenerLost(generation)),
+        ("settled: fine", 0, settled(FINE)),
+        (
+            "settled: broken",
+            0,
+            settled(LeaseOutcome::ConnectionFailed),
+        ),
+        (
+            "settled: gone",
+            0,
+            settled(LeaseOutcome::SessionEnded(EndReason::Gone)),
+        ),
+        ("settled: dropped", 0, settled(LeaseOutcome::Cancelled)),
+        ("settled: unused", 0, settled(LeaseOutcome::Unused)),
+    ]
+}
+
+/// Every result of a check and of a keep-alive.
+fn health_check_events() -> Vec<NamedEvent> {
+    let generation = FIRST;
+    let checked = |health| Event::CheckFinished(generation, health);
+    let kept = |health| Event::KeepAliveFinished(generation, health);
+    vec![
+        ("checked: alive", 0, checked(HealthCheckResult::Alive)),
+        ("checked: gone", 0, checked(HealthCheckResult::Gone)),
+        ("checked: silent", 0, checked(HealthCheckResult::TimedOut)),
+        ("checked: refused", 0, checked(HealthCheckResult::Refused)),
+        (
+            "checked: unreachable",
+            0,
+            checked(HealthCheckResult::Unreachable),
+        ),
+        ("kept alive: alive", 0, kept(HealthCheckResult::Alive)),
+        ("kept alive: gone", 0, kept(HealthCheckResult::Gone)),
+        ("kept alive: silent", 0, kept(HealthCheckResult::TimedOut)),
+        ("kept alive: refused", 0, kept(HealthCheckResult::Refused)),
+        (
+            "kept alive: unreachable",
+            0,
+            kept(HealthCheckResult::Unreachable),
+        ),
     ]
 }
 
@@ -200,17 +219,17 @@ fn page() -> String {
         (
             "Held by a run, calls side by side",
             Sharing::SideBySide,
-            Ends::WithRun,
+            EndCondition::WithRunEnd,
         ),
         (
             "Shared by limits, calls side by side",
             Sharing::SideBySide,
-            Ends::ByLimits,
+            EndCondition::AtLimits,
         ),
         (
             "Shared by limits, one call each, at most one session",
-            Sharing::OneEach,
-            Ends::ByLimits,
+            Sharing::OnePerCaller,
+            EndCondition::AtLimits,
         ),
     ];
     for (title, sharing, ends) in parts {
@@ -231,9 +250,9 @@ fn part(scene: &Scene) -> String {
     let (mut nothing, mut mistakes) = (Vec::new(), Vec::new());
     for (name, wait, event) in events() {
         let mut cell = scene.cell.clone();
-        let effects = cell.on(event, scene.now.after(Duration::from_secs(wait)));
+        let effects = cell.handle_event(event, scene.now.after(Duration::from_secs(wait)));
         let same = state_words(&cell) == state_words(&scene.cell) && effects.is_empty();
-        let mistaken = cell.mistakes() > scene.cell.mistakes();
+        let mistaken = cell.invalid_events() > scene.cell.invalid_events();
         match (same, mistaken) {
             (true, true) => mistakes.push(name),
             (true, false) => nothing.push(name),
@@ -265,33 +284,39 @@ fn part(scene: &Scene) -> String {
     part
 }
 
-fn state_words(cell: &Cell) -> String {
+fn state_words(cell: &EntryState) -> String {
     let mut words: Vec<String> = cell
         .sessions()
         .iter()
         .map(|session| {
-            let state = match session.state() {
-                State::Leased {
-                    hold: Hold::Check, ..
+            let state = match session.state {
+                SessionState::Leased {
+                    kind: LeaseKind::Check,
+                    ..
                 } => "leased by a check".to_owned(),
-                State::Leased {
-                    hold: Hold::Single, ..
+                SessionState::Leased {
+                    kind: LeaseKind::Single,
+                    ..
                 } => "leased for one call".to_owned(),
-                State::Leased {
-                    hold: Hold::Exclusive,
+                SessionState::Leased {
+                    kind: LeaseKind::Exclusive,
                     leases,
                 } if leases.get() == 1 => "leased alone".to_owned(),
-                State::Leased {
-                    hold: Hold::Exclusive,
+                SessionState::Leased {
+                    kind: LeaseKind::Exclusive,
                     leases,
                 } => format!("leased alone, with {} under way", leases.get() - 1),
-                State::Leased { leases, .. } => format!("leased × {leases}"),
-                State::Retiring { leases, why, .. } => format!("retiring ({why}) × {leases}"),
-                other @ (State::Opening | State::Idle | State::Closed(_)) => {
-                    other.word().to_owned()
+                SessionState::Leased { leases, .. } => format!("leased × {leases}"),
+                SessionState::Retiring {
+                    leases,
+                    reason: why,
+                    ..
+                } => format!("retiring ({why}) × {leases}"),
+                other @ (SessionState::Opening | SessionState::Idle | SessionState::Closed(_)) => {
+                    other.as_str().to_owned()
                 },
             };
-            format!("{}: {state}", session.generation())
+            format!("{}: {state}", session.generation)
         })
         .collect();
     let waiting = cell.counts().waiting;
@@ -306,29 +331,29 @@ fn state_words(cell: &Cell) -> String {
 
 fn effect_words(effect: Effect) -> String {
     match effect {
-        Effect::Lease {
+        Effect::GrantLease {
             generation, loss, ..
         } => match loss {
             Some(loss) => format!("lease {generation}, tell the loss of {}", loss.generation),
             None => format!("lease {generation}"),
         },
-        Effect::Refuse { refusal, .. } => match refusal {
-            Refusal::LineFull => "refuse: too many in line".to_owned(),
-            Refusal::OpenFailed => "refuse: what the opening said".to_owned(),
-            Refusal::Deserted => "refuse: ask again".to_owned(),
-            Refusal::Ended(why) => format!("refuse: {why}"),
+        Effect::RefuseLease(_, refusal) => match refusal {
+            LeaseRefusal::QueueFull => "refuse: too many in line".to_owned(),
+            LeaseRefusal::OpenFailed => "refuse: what the opening said".to_owned(),
+            LeaseRefusal::OpenerLost => "refuse: ask again".to_owned(),
+            LeaseRefusal::EntryEnded(why) => format!("refuse: {why}"),
         },
-        Effect::Open { generation } => format!("open {generation}"),
-        Effect::Unwanted { generation } => format!("{generation} need not begin"),
-        Effect::Abandon { generation } => format!("stop opening {generation}"),
+        Effect::OpenSession(generation) => format!("open {generation}"),
+        Effect::OpenUnneeded(generation) => format!("{generation} need not begin"),
+        Effect::AbortOpen(generation) => format!("stop opening {generation}"),
         Effect::Renumber { from, to } => format!("{from} is {to}"),
-        Effect::Check { generation } => format!("check {generation}"),
-        Effect::KeepAlive { generation } => format!("keep {generation} alive"),
-        Effect::Proven { generation } => format!("{generation} was worth it"),
-        Effect::InVain { generation, .. } => format!("{generation} was opened in vain"),
-        Effect::Lost { generation, why } => format!("{generation} was lost ({why})"),
-        Effect::Close { generation, why } => format!("close {generation} ({why})"),
-        Effect::Forget => "forget the key".to_owned(),
+        Effect::CheckSession(generation) => format!("check {generation}"),
+        Effect::KeepAlive(generation) => format!("keep {generation} alive"),
+        Effect::SessionStable(generation) => format!("{generation} was worth it"),
+        Effect::SessionShortLived(generation, _) => format!("{generation} was opened in vain"),
+        Effect::SessionLost(generation, why) => format!("{generation} was lost ({why})"),
+        Effect::CloseSession(generation, why) => format!("close {generation} ({why})"),
+        Effect::EvictEntry => "forget the key".to_owned(),
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum Speaks {
 }
 
 /// What was seen in one round.
-pub(crate) struct Seen {
+pub(crate) struct LoadResult {
     pub(crate) calls: usize,
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
@@ -30,7 +30,7 @@ pub(crate) async fn press(
     speaks: Speaks,
     connections: usize,
     time: Duration,
-) -> Seen {
+) -> LoadResult {
     let mut clients = Vec::new();
     for _ in 0..connections {
         clients.push(Client::open(at, path, speaks).await);
@@ -50,7 +50,7 @@ pub(crate) async fn press(
     }
     let mut times: Vec<Duration> = pressing.join_all().await.into_iter().flatten().collect();
     times.sort_unstable();
-    Seen {
+    LoadResult {
         calls: times.len(),
         p50: times[times.len() / 2],
         p99: times[times.len() * 99 / 100],

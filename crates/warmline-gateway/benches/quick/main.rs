@@ -19,10 +19,10 @@ mod wire;
 
 use std::time::Duration;
 
-use warmline::{Server, Warmline};
-use warmline_gateway::{Gateway, Options};
+use warmline_engine::{Server, Warmline};
+use warmline_gateway::{Gateway, GatewayOptions};
 
-use self::load::{Seen, Speaks};
+use self::load::{LoadResult, Speaks};
 use self::peers::{Peer, processor_time};
 
 const ROUNDS: usize = 6;
@@ -51,9 +51,9 @@ fn main() {
 async fn gateway(url: &str) {
     let server = Server::http("fake", url);
     let warm = Warmline::builder().server(server).build().unwrap();
-    let options = Options {
+    let options = GatewayOptions {
         listen: ([127, 0, 0, 1], 0).into(),
-        ..Options::default()
+        ..GatewayOptions::default()
     };
     let gateway = Gateway::start(warm, options).await.unwrap();
     println!("{}", gateway.address());
@@ -92,7 +92,7 @@ async fn compare() {
 
 /// Presses all peers in turn, and prints the medians of the rounds.
 async fn table(peers: &[Peer], connections: usize) {
-    let mut seen: Vec<Vec<(Seen, Duration)>> = peers.iter().map(|_| Vec::new()).collect();
+    let mut seen: Vec<Vec<(LoadResult, Duration)>> = peers.iter().map(|_| Vec::new()).collect();
     for _ in 0..ROUNDS {
         for (peer, rounds) in peers.iter().zip(&mut seen) {
             let before = processor_time(&peer.processes);
@@ -108,7 +108,8 @@ async fn table(peers: &[Peer], connections: usize) {
             if peer.speaks != speaks {
                 continue;
             }
-            let of = |pick: &dyn Fn(&(Seen, Duration)) -> f64| median(rounds.iter().map(pick));
+            let of =
+                |pick: &dyn Fn(&(LoadResult, Duration)) -> f64| median(rounds.iter().map(pick));
             let p50 = of(&|(seen, _)| micros(seen.p50));
             let p99 = of(&|(seen, _)| micros(seen.p99));
             let calls = of(&|(seen, _)| count(seen.calls) / ROUND.as_secs_f64());

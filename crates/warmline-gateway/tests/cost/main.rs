@@ -6,8 +6,8 @@
 
 #![cfg(test)]
 
-#[path = "../../../warmline/tests/cost/counting.rs"]
-mod counting;
+#[path = "../../../warmline/tests/cost/counting_allocator.rs"]
+mod counting_allocator;
 #[path = "../../../warmline/tests/cost/plain_server.rs"]
 mod plain_server;
 
@@ -16,10 +16,10 @@ use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use warmline::{Server, Warmline};
-use warmline_gateway::{Auth, Gateway, Options, Token};
+use warmline_engine::{Server, Warmline};
+use warmline_gateway::{Auth, BearerToken, Gateway, GatewayOptions};
 
-use self::counting::{ALLOCATIONS, HELD};
+use self::counting_allocator::{ALLOCATIONS, HELD};
 use self::plain_server::PlainServer;
 
 /// The budget of one `tools/call` with a JSON reply.
@@ -95,15 +95,15 @@ async fn call_of(client: &mut Client, path: &str, era: &str) -> Vec<u8> {
 async fn gateway(server: &PlainServer, asks: bool) -> Gateway {
     let warm = Warmline::builder().server(Server::http("plain", server.url()));
     let warm = warm.build().unwrap();
-    let token = Token::of(warm.vault(), "ada", SECRET);
-    let options = Options {
+    let token = BearerToken::from_text(warm.vault(), "ada", SECRET);
+    let options = GatewayOptions {
         listen: ([127, 0, 0, 1], 0).into(),
         auth: if asks {
             Auth::tokens(vec![token])
         } else {
             Auth::None
         },
-        ..Options::default()
+        ..GatewayOptions::default()
     };
     Gateway::start(warm, options).await.unwrap()
 }

@@ -6,14 +6,14 @@ use std::io::{BufRead as _, Write as _};
 use std::process::ExitCode;
 
 use warmline_testkit::FaultProxy;
-use warmline_testkit::demo_server::{self, Ending, HELP, Options, Transport};
-use warmline_testkit::dialects;
-use warmline_testkit::proxy::{Direction, Lane};
+use warmline_testkit::demo_server::{self, DemoServerOptions, ExitReason, HELP, Transport};
+use warmline_testkit::faults::dialects;
+use warmline_testkit::proxy::{Direction, LinkConditions};
 
 /// The exit code of a crash on command.
-const CRASHED: u8 = 70;
+const EXIT_CRASHED: u8 = 70;
 /// The exit code of a bad argument.
-const USAGE: u8 = 2;
+const EXIT_USAGE: u8 = 2;
 
 const INTRODUCTION: &str = "\
 warmline-ledger: an MCP server that writes down what it does, and does wrong what it is told to
@@ -32,24 +32,24 @@ fn main() -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
         return print(&format!("{INTRODUCTION}{HELP}"));
     }
-    let as_json = take(&mut arguments, "--json");
+    let as_json = take_flag(&mut arguments, "--json");
     match arguments.first().map(String::as_str) {
-        Some("proxy") => proxy(arguments.get(1..).unwrap_or_default(), as_json),
+        Some("proxy") => run_proxy(arguments.get(1..).unwrap_or_default(), as_json),
         Some("dialects") => list_dialects(),
-        _ => match Options::parse(arguments) {
+        _ => match DemoServerOptions::parse(arguments) {
             Ok(options) => serve(options, as_json),
-            Err(what) => complain(&what, USAGE),
+            Err(what) => fail(&what, EXIT_USAGE),
         },
     }
 }
 
-fn serve(options: Options, as_json: bool) -> ExitCode {
+fn serve(options: DemoServerOptions, as_json: bool) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&error.to_string(), 1),
+        Err(error) => return fail(&error.to_string(), 1),
     };
     let is_stdio = options.transport == Transport::Stdio;
     let ended = runtime.block_on(demo_server::run(options, |url, _control| {
@@ -60,25 +60,25 @@ fn serve(options: Options, as_json: bool) -> ExitCode {
     // Standard input is read on a thread that may be waiting for ever.
     runtime.shutdown_background();
     match ended {
-        Ok(Ending::Crashed) => ExitCode::from(CRASHED),
+        Ok(ExitReason::Crashed) => ExitCode::from(EXIT_CRASHED),
         Ok(_) => ExitCode::SUCCESS,
         // A client that went away is no fault of a server on pipes.
         Err(_) if is_stdio => ExitCode::SUCCESS,
-        Err(error) => complain(&error.to_string(), 1),
+        Err(error) => fail(&error.to_string(), 1),
     }
 }
 
-fn proxy(arguments: &[String], as_json: bool) -> ExitCode {
+fn run_proxy(arguments: &[String], as_json: bool) -> ExitCode {
     let Some(Ok(target)) = arguments.first().map(|target| target.parse()) else {
-        return complain("proxy needs a target like 127.0.0.1:8080", USAGE);
+        return fail("proxy needs a target like 127.0.0.1:8080", EXIT_USAGE);
     };
     let port = arguments.get(1).map_or(Ok(0), |port| port.parse::<u16>());
     let Ok(port) = port else {
-        return complain("the port must be a number", USAGE);
+        return fail("the port must be a number", EXIT_USAGE);
     };
     let proxy = match FaultProxy::start_on(([127, 0, 0, 1], port).into(), target) {
         Ok(proxy) => proxy,
-        Err(error) => return complain(&error.to_string(), 1),
+        Err(error) => return fail(&error.to_string(), 1),
     };
     print(&announcement(
         "address",
@@ -86,15 +86,15 @@ fn proxy(arguments: &[String], as_json: bool) -> ExitCode {
         as_json,
     ));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        if let Err(what) = set_lane(&proxy, &line) {
-            complain(&what, USAGE);
+        if let Err(what) = set_conditions(&proxy, &line) {
+            fail(&what, EXIT_USAGE);
         }
     }
     ExitCode::SUCCESS
 }
 
 /// One line: `up` or `down`, and a lane as JSON.
-fn set_lane(proxy: &FaultProxy, line: &str) -> Result<(), String> {
+fn set_conditions(proxy: &FaultProxy, line: &str) -> Result<(), String> {
     let (word, lane) = line
         .trim()
         .split_once(' ')
@@ -104,15 +104,15 @@ fn set_lane(proxy: &FaultProxy, line: &str) -> Result<(), String> {
         "down" => Direction::Down,
         _ => return Err(format!("{word:?} is not up or down")),
     };
-    let lane: Lane = serde_json::from_str(lane).map_err(|error| error.to_string())?;
-    proxy.set(direction, lane);
+    let lane: LinkConditions = serde_json::from_str(lane).map_err(|error| error.to_string())?;
+    proxy.set_conditions(direction, lane);
     Ok(())
 }
 
 fn list_dialects() -> ExitCode {
-    let rows: String = dialects::ALL
+    let rows: String = dialects::SESSION_GONE
         .iter()
-        .chain(dialects::MISSING)
+        .chain(dialects::SESSION_MISSING)
         .map(|one| {
             format!(
                 "{:8} {:3} {:?}  {}\n",
@@ -131,7 +131,7 @@ fn announcement(name: &str, value: &str, as_json: bool) -> String {
     }
 }
 
-fn take(arguments: &mut Vec<String>, flag: &str) -> bool {
+fn take_flag(arguments: &mut Vec<String>, flag: &str) -> bool {
     let before = arguments.len();
     arguments.retain(|argument| argument != flag);
     arguments.len() < before
@@ -143,7 +143,7 @@ fn print(text: &str) -> ExitCode {
     written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-fn complain(what: &str, code: u8) -> ExitCode {
+fn fail(what: &str, code: u8) -> ExitCode {
     drop(writeln!(std::io::stderr(), "warmline-ledger: {what}"));
     ExitCode::from(code)
 }

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Group, OnEndOfInput, OnTerm, Options, Transport};
-use crate::dialects;
-use crate::personality::{EraLock, ModernLeg, Personality, ReplyForm, SseForm, Writes};
+use super::{DemoServerOptions, EndOfInputAction, ProcessGroup, SigtermAction, Transport};
+use crate::faults::dialects;
+use crate::faults::personality::{
+    EraLock, ModernSupport, Personality, ReplyFormat, SseFormat, WriteMode,
+};
 
 /// What can be said on the command line.
 pub const HELP: &str = "\
@@ -37,19 +39,21 @@ pub const HELP: &str = "\
   --read-limit N              read N messages and then no more
 ";
 
-impl Options {
+impl DemoServerOptions {
     /// Reads the arguments; what is wrong is said in one sentence.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut options = Self::new(Transport::Http(0), Personality::dual());
         let mut left = arguments.into_iter();
         while let Some(flag) = left.next() {
-            if options.switch(&flag) {
+            if options.apply_switch(&flag) {
                 continue;
             }
             let value = left
                 .next()
                 .ok_or_else(|| format!("{flag} is unknown, or lacks its value"))?;
-            if !options.kind(&flag, &value)? && !options.manner(&flag, &value)? {
+            if !options.apply_server_option(&flag, &value)?
+                && !options.apply_process_option(&flag, &value)?
+            {
                 return Err(format!("{flag} is unknown"));
             }
         }
@@ -57,44 +61,44 @@ impl Options {
     }
 
     /// Flags without a value.
-    fn switch(&mut self, flag: &str) -> bool {
+    fn apply_switch(&mut self, flag: &str) -> bool {
         match flag {
             "--stdio" => self.transport = Transport::Stdio,
-            "--pieces" => self.personality.writes = Writes::Pieces,
-            "--lock-era" => self.personality.lock = EraLock::FirstWins,
-            "--ignore-term" => self.manners.on_term = OnTerm::Ignore,
-            "--ignore-eof" => self.manners.on_end_of_input = OnEndOfInput::Ignore,
-            "--grandchildren-own-group" => self.manners.grandchildren_group = Group::Own,
+            "--pieces" => self.personality.write_mode = WriteMode::Pieces,
+            "--lock-era" => self.personality.era_lock = EraLock::FirstWins,
+            "--ignore-term" => self.behavior.on_sigterm = SigtermAction::Ignore,
+            "--ignore-eof" => self.behavior.on_end_of_input = EndOfInputAction::Ignore,
+            "--grandchildren-own-group" => self.behavior.grandchildren_group = ProcessGroup::Own,
             _ => return false,
         }
         true
     }
 
     /// What kind of server it is. The personality comes first, for it resets the rest.
-    fn kind(&mut self, flag: &str, value: &str) -> Result<bool, String> {
+    fn apply_server_option(&mut self, flag: &str, value: &str) -> Result<bool, String> {
         let kind = &mut self.personality;
         match flag {
-            "--port" => self.transport = Transport::Http(number(flag, value)?),
-            "--personality" => *kind = personality(value)?,
-            "--modern" => kind.modern = modern_leg(value)?,
-            "--sse" => kind.reply = ReplyForm::Sse(sse_form(value)?),
-            "--page-size" => kind.page_size = Some(number(flag, value)?),
-            "--legacy-versions" => kind.legacy_versions = words(value),
-            "--modern-versions" => kind.modern_versions = words(value),
-            "--told-versions" => kind.told_versions = words(value),
-            "--gone" => kind.gone = dialect(value)?,
-            "--missing" => kind.missing = dialect(value)?,
+            "--port" => self.transport = Transport::Http(parse_number(flag, value)?),
+            "--personality" => *kind = parse_personality(value)?,
+            "--modern" => kind.modern = parse_modern_support(value)?,
+            "--sse" => kind.reply = ReplyFormat::Sse(parse_sse_format(value)?),
+            "--page-size" => kind.page_size = Some(parse_number(flag, value)?),
+            "--legacy-versions" => kind.legacy_versions = split_list(value),
+            "--modern-versions" => kind.modern_versions = split_list(value),
+            "--told-versions" => kind.advertised_versions = split_list(value),
+            "--gone" => kind.session_gone = parse_dialect(value)?,
+            "--missing" => kind.session_missing = parse_dialect(value)?,
             "--token" => kind.token = Some(value.to_owned()),
-            "--session-idle-ms" => kind.session_idle = Some(millis(flag, value)?),
-            "--idle-close-ms" => kind.idle_close = Some(millis(flag, value)?),
+            "--session-idle-ms" => kind.session_idle = Some(parse_millis(flag, value)?),
+            "--idle-close-ms" => kind.idle_close = Some(parse_millis(flag, value)?),
             _ => return Ok(false),
         }
         Ok(true)
     }
 
     /// What it does wrong, and how its process behaves.
-    fn manner(&mut self, flag: &str, value: &str) -> Result<bool, String> {
-        let manners = &mut self.manners;
+    fn apply_process_option(&mut self, flag: &str, value: &str) -> Result<bool, String> {
+        let manners = &mut self.behavior;
         match flag {
             "--ledger" => self.ledger = Some(PathBuf::from(value)),
             "--fault" => {
@@ -102,28 +106,28 @@ impl Options {
                 self.rules
                     .push(rule.map_err(|error| format!("--fault {value}: {error}"))?);
             },
-            "--start-delay-ms" => manners.start_delay = millis(flag, value)?,
-            "--greeting" => manners.greeting.push(value.to_owned()),
-            "--stderr-bytes" => manners.stderr_bytes = number(flag, value)?,
-            "--grandchildren" => manners.grandchildren = number(flag, value)?,
-            "--read-limit" => manners.read_limit = Some(number(flag, value)?),
+            "--start-delay-ms" => manners.start_delay = parse_millis(flag, value)?,
+            "--greeting" => manners.stdout_preamble.push(value.to_owned()),
+            "--stderr-bytes" => manners.stderr_bytes = parse_number(flag, value)?,
+            "--grandchildren" => manners.grandchildren = parse_number(flag, value)?,
+            "--read-limit" => manners.read_limit = Some(parse_number(flag, value)?),
             _ => return Ok(false),
         }
         Ok(true)
     }
 }
 
-fn number<N: std::str::FromStr>(flag: &str, value: &str) -> Result<N, String> {
+fn parse_number<N: std::str::FromStr>(flag: &str, value: &str) -> Result<N, String> {
     value
         .parse()
         .map_err(|_| format!("{flag} needs a number, not {value:?}"))
 }
 
-fn millis(flag: &str, value: &str) -> Result<Duration, String> {
-    number(flag, value).map(Duration::from_millis)
+fn parse_millis(flag: &str, value: &str) -> Result<Duration, String> {
+    parse_number(flag, value).map(Duration::from_millis)
 }
 
-fn words(value: &str) -> Vec<String> {
+fn split_list(value: &str) -> Vec<String> {
     value
         .split(',')
         .filter(|word| !word.is_empty())
@@ -131,7 +135,7 @@ fn words(value: &str) -> Vec<String> {
         .collect()
 }
 
-fn personality(name: &str) -> Result<Personality, String> {
+fn parse_personality(name: &str) -> Result<Personality, String> {
     match name {
         "legacy" => Ok(Personality::legacy()),
         "legacy-stateless" => Ok(Personality::legacy_stateless()),
@@ -142,27 +146,27 @@ fn personality(name: &str) -> Result<Personality, String> {
     }
 }
 
-fn modern_leg(name: &str) -> Result<ModernLeg, String> {
+fn parse_modern_support(name: &str) -> Result<ModernSupport, String> {
     match name {
-        "refused" => Ok(ModernLeg::RefusedByVersion),
-        "served" => Ok(ModernLeg::Served),
-        "unknown" => Ok(ModernLeg::Unknown),
+        "refused" => Ok(ModernSupport::RefusedByVersion),
+        "served" => Ok(ModernSupport::Served),
+        "unknown" => Ok(ModernSupport::Unknown),
         _ => Err(format!(
             "--modern is refused, served or unknown, not {name:?}"
         )),
     }
 }
 
-fn sse_form(name: &str) -> Result<SseForm, String> {
+fn parse_sse_format(name: &str) -> Result<SseFormat, String> {
     match name {
-        "plain" => Ok(SseForm::plain()),
-        "python" => Ok(SseForm::python()),
-        "rmcp" => Ok(SseForm::rmcp()),
-        "resumable" => Ok(SseForm::resumable()),
+        "plain" => Ok(SseFormat::plain()),
+        "python" => Ok(SseFormat::python()),
+        "rmcp" => Ok(SseFormat::rmcp()),
+        "resumable" => Ok(SseFormat::resumable()),
         _ => Err(format!("there is no form of events {name:?}")),
     }
 }
 
-fn dialect(name: &str) -> Result<&'static dialects::Dialect, String> {
-    dialects::named(name).ok_or_else(|| format!("there is no dialect {name:?}"))
+fn parse_dialect(name: &str) -> Result<&'static dialects::Dialect, String> {
+    dialects::by_name(name).ok_or_else(|| format!("there is no dialect {name:?}"))
 }

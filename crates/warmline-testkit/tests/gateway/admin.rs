@@ -1,21 +1,20 @@
 //! The admin socket: what runs, for the user it runs for, and what they may do about it.
 
+use crate::prelude::*;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use http::{Method, StatusCode};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
-use warmline::{CredentialSource, Secret, Server};
-use warmline_gateway::local::{Happenings, LocalGateway};
-use warmline_gateway::{Auth, Ending, Options, Token};
-use warmline_testkit::Personality;
+use warmline_engine::credentials::CredentialSource;
+use warmline_gateway::ShutdownRequest;
+use warmline_gateway::admin::socket_client::SocketClient;
 
-use super::door_wire;
-use super::wire::{self, Legacy};
-use super::world::{World, count, until};
+use super::fixture::count;
+use super::raw_client;
+use super::raw_http;
 
 const PATH: &str = "/servers/ledger/mcp";
 const IN_RUN: &str = "/runs/trip/servers/ledger/mcp";
@@ -23,7 +22,7 @@ const IN_RUN: &str = "/runs/trip/servers/ledger/mcp";
 /// A world that is looked after by a socket.
 struct LookedAfter {
     world: World,
-    admin: LocalGateway,
+    admin: SocketClient,
     folder: TempDir,
 }
 
@@ -32,28 +31,32 @@ impl LookedAfter {
         Self::with(|options| options).await
     }
 
-    async fn with(decide: impl FnOnce(Options) -> Options) -> Self {
+    async fn with(decide: impl FnOnce(GatewayOptions) -> GatewayOptions) -> Self {
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("admin");
         let mcp = folder.path().join("mcp");
         let world = World::knowing(Personality::legacy(), |options, vault| {
-            decide(Options {
-                admin: Some(socket.clone()),
+            decide(GatewayOptions {
+                admin_socket: Some(socket.clone()),
                 socket: Some(mcp),
-                auth: Auth::tokens(vec![Token::of(vault, "alice", "token-of-alice")]),
+                auth: Auth::tokens(vec![BearerToken::from_text(
+                    vault,
+                    "alice",
+                    "token-of-alice",
+                )]),
                 ..options
             })
         })
         .await;
         Self {
             world,
-            admin: LocalGateway::at(socket),
+            admin: SocketClient::new(socket),
             folder,
         }
     }
 
     async fn ask(&self, method: Method, path: &str) -> (StatusCode, Value) {
-        let answered = self.admin.ask(method, path, None).await.unwrap();
+        let answered = self.admin.request(method, path, None).await.unwrap();
         assert_eq!(answered.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
         (
             answered.status,
@@ -72,9 +75,30 @@ impl LookedAfter {
     }
 }
 
-async fn next(events: &mut Happenings) -> Value {
-    let line = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
-    serde_json::from_slice(&line.unwrap().unwrap()).unwrap()
+/// What happens, as somebody hears of it who asked for it.
+struct Events(BufReader<UnixStream>);
+
+impl Events {
+    async fn of(admin: &SocketClient) -> Self {
+        let mut socket = UnixStream::connect(admin.socket()).await.unwrap();
+        let request = b"GET /admin/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        socket.write_all(request).await.unwrap();
+        Self(BufReader::new(socket))
+    }
+
+    async fn next(&mut self) -> Value {
+        let reading = async {
+            let mut line = String::new();
+            // Neither the head of the response nor the lengths of its pieces.
+            while !line.starts_with('{') {
+                line.clear();
+                assert!(self.0.read_line(&mut line).await.unwrap() > 0, "it ended");
+            }
+            line
+        };
+        let line = tokio::time::timeout(Duration::from_secs(20), reading).await;
+        serde_json::from_str(&line.unwrap()).unwrap()
+    }
 }
 
 /// reliability O9: what is open is listed; of others than the user themselves only fingerprints.
@@ -93,7 +117,7 @@ async fn servers_runs_and_sessions_are_listed_without_secrets_or_identities() {
     assert_eq!(sessions.len(), 1);
     assert_eq!(sessions[0]["generation"], 1);
     assert_eq!(sessions[0]["run"], runs[0]["run"]);
-    let ids = looked.world.server.control().sessions();
+    let ids = looked.world.server.control().session_ids();
     let shown = sessions[0]["session"].as_str().unwrap();
     assert!(!ids[0].starts_with(shown.trim_end_matches('…')), "{shown}");
     assert!(
@@ -109,7 +133,7 @@ async fn servers_runs_and_sessions_are_listed_without_secrets_or_identities() {
         .world
         .warm
         .identity("local")
-        .named("trip")
+        .named_run("trip")
         .unwrap()
         .detach();
     let runs = looked.look("runs").await;
@@ -128,7 +152,7 @@ async fn what_a_caller_does_not_hand_in_is_no_fault_of_the_server() {
     let looked = LookedAfter::new().await;
     let source = CredentialSource::bearer(Secret::header("X-Ledger-Token").unwrap());
     let handed = Server::http("handed", looked.world.server.url()).credential(source);
-    looked.world.warm.add(handed).unwrap();
+    looked.world.warm.add_server(handed).unwrap();
     let alice = looked.world.greet_as_alice("/mcp").await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let listed: Value = alice.post(&list).await.answer().await;
@@ -143,14 +167,18 @@ async fn what_a_caller_does_not_hand_in_is_no_fault_of_the_server() {
 /// A server that hangs is said to be tried, and left out of the lists where it is missed.
 #[tokio::test]
 async fn a_server_that_hangs_is_seen_to_hang() {
-    let looked = LookedAfter::with(|options| Options {
+    let looked = LookedAfter::with(|options| GatewayOptions {
         list_share: Duration::from_millis(100),
         ..options
     })
     .await;
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
-    looked.world.warm.add(Server::http("hung", url)).unwrap();
+    looked
+        .world
+        .warm
+        .add_server(Server::http("hung", url))
+        .unwrap();
     let hung = async || looked.look("servers").await[0].clone();
     assert_eq!(hung().await["state"], "untried");
     let alice = looked.world.greet_as_alice("/mcp").await;
@@ -188,7 +216,12 @@ async fn a_run_is_ended_from_outside() {
     assert_eq!(looked.world.server.counts().open_sessions, 0);
     assert_eq!(looked.ask(Method::DELETE, &path).await.0, 404);
 
-    let own = looked.world.warm.identity("local").named("mine").unwrap();
+    let own = looked
+        .world
+        .warm
+        .identity("local")
+        .named_run("mine")
+        .unwrap();
     own.detach();
     let (status, _) = looked.ask(Method::DELETE, "/admin/runs/mine").await;
     assert_eq!(status, 200);
@@ -202,7 +235,7 @@ async fn a_run_of_others_is_ended_by_a_name_that_is_clear() {
     let looked = LookedAfter::new().await;
     let begin = |identity: &str| {
         let identity = looked.world.warm.identity(identity);
-        identity.named("trip").unwrap().detach();
+        identity.named_run("trip").unwrap().detach();
     };
     let end = async || looked.ask(Method::DELETE, "/admin/runs/trip").await;
     let left = async || looked.look("runs").await.len();
@@ -211,14 +244,14 @@ async fn a_run_of_others_is_ended_by_a_name_that_is_clear() {
     }
     assert_eq!((end().await.0.as_u16(), left().await), (200, 2));
     let own = looked.world.warm.identity("local");
-    assert!(own.join("trip").is_err(), "our own is meant first");
+    assert!(own.join_run("trip").is_err(), "our own is meant first");
     let (status, said) = end().await;
     assert_eq!((status.as_u16(), left().await), (409, 2), "{said}");
     for run in looked.look("runs").await {
         let hint = said["error"]["hint"].as_str().unwrap();
         assert!(hint.contains(run["run"].as_str().unwrap()), "{hint}");
     }
-    let bob = looked.world.warm.identity("bob").join("trip").unwrap();
+    let bob = looked.world.warm.identity("bob").join_run("trip").unwrap();
     bob.end().await;
     assert_eq!((end().await.0.as_u16(), left().await), (200, 0));
     looked.world.finish().await;
@@ -229,7 +262,12 @@ async fn a_run_of_others_is_ended_by_a_name_that_is_clear() {
 #[tokio::test]
 async fn a_session_is_closed_and_its_run_hears_of_it() {
     let looked = LookedAfter::new().await;
-    let run = looked.world.warm.identity("local").named("trip").unwrap();
+    let run = looked
+        .world
+        .warm
+        .identity("local")
+        .named_run("trip")
+        .unwrap();
     let server = run.server("ledger").unwrap();
     assert_eq!(count(&server).await, 1);
     let session = looked.look("sessions").await[0].clone();
@@ -267,29 +305,29 @@ async fn a_session_is_closed_and_its_run_hears_of_it() {
 async fn events_are_told_and_a_slow_reader_hears_what_it_missed() {
     let looked = LookedAfter::with(|mut options| {
         // However long a busy machine takes to make them all, the slow reader is not cut off.
-        options.limits.stalled_after = Duration::from_hours(1);
+        options.limits.stall_timeout = Duration::from_hours(1);
         options
     })
     .await;
-    let mut events = looked.admin.events().await.unwrap();
-    assert_eq!(next(&mut events).await["kind"], "listening");
+    let mut events = Events::of(&looked.admin).await;
+    assert_eq!(events.next().await["kind"], "listening");
     let alice = looked.world.greet_as_alice(IN_RUN).await;
     assert_eq!(alice.count().await, 1);
     let mut kinds = Vec::new();
     while !kinds.contains(&json!("session-opened")) {
-        kinds.push(next(&mut events).await["kind"].clone());
+        kinds.push(events.next().await["kind"].clone());
     }
     assert_eq!(kinds[0], "run-began");
 
-    let mut slow = looked.admin.events().await.unwrap();
-    assert_eq!(next(&mut slow).await["kind"], "listening");
+    let mut slow = Events::of(&looked.admin).await;
+    assert_eq!(slow.next().await["kind"], "listening");
     // Far more than sockets and we keep for somebody who does not read.
     for _ in 0..8_000 {
-        looked.world.warm.begin().end().await;
+        looked.world.warm.begin_run().end().await;
     }
     let (mut missed, mut heard) = (0, 0);
     while missed == 0 {
-        let told = next(&mut slow).await;
+        let told = slow.next().await;
         match told["kind"].as_str() {
             Some("missed") => missed = told["events"].as_u64().unwrap(),
             _ => heard += 1,
@@ -347,7 +385,7 @@ async fn the_numbers_of_the_pool_stand_at_the_path_of_the_seed() {
             .map(|shown| ("Authorization", &**shown))
             .collect();
         for path in [path, "/admin/runs", "/admin/drain", "/admin/nothing"] {
-            let response = wire::request(address, "GET", path, &headers, "").await;
+            let response = raw_http::request(address, "GET", path, &headers, "").await;
             assert_eq!(response.status, status, "{token:?} {path}");
         }
     }
@@ -360,13 +398,19 @@ async fn a_drain_is_asked_for_and_may_be_hurried() {
     let looked = LookedAfter::new().await;
     let (status, said) = looked.ask(Method::POST, "/admin/drain").await;
     assert_eq!((status.as_u16(), said), (200, json!({ "draining": true })));
-    assert_eq!(looked.world.gateway.asked_to_end().await, Ending::Drain);
-    let hurry = looked.world.gateway.asked_to_end_at_once();
+    assert_eq!(
+        looked.world.gateway.shutdown_requested().await,
+        ShutdownRequest::Drain
+    );
+    let hurry = looked.world.gateway.immediate_shutdown_requested();
     let (answered, ()) = tokio::join!(looked.ask(Method::POST, "/admin/drain?now"), hurry);
     assert_eq!(answered.0, 200);
     let (status, _) = looked.ask(Method::POST, "/admin/drain").await;
     assert_eq!(status, 200, "an end that is asked for is not taken back");
-    assert_eq!(looked.world.gateway.asked_to_end().await, Ending::AtOnce);
+    assert_eq!(
+        looked.world.gateway.shutdown_requested().await,
+        ShutdownRequest::AtOnce
+    );
     looked.world.finish().await;
 }
 
@@ -394,11 +438,15 @@ async fn the_socket_opens_to_its_user_and_to_nothing_else() {
         assert!(said["error"]["hint"].is_string());
     }
     for path in [PATH, "/mcp", "/runs/trip"] {
-        let answered = looked.admin.ask(Method::POST, path, None).await.unwrap();
+        let answered = looked
+            .admin
+            .request(Method::POST, path, None)
+            .await
+            .unwrap();
         assert_eq!(answered.status, 404, "{path}");
     }
-    let mcp = LocalGateway::at(looked.mcp_socket());
-    let answered = mcp.ask(Method::GET, "/admin/runs", None).await.unwrap();
+    let mcp = SocketClient::new(looked.mcp_socket());
+    let answered = mcp.request(Method::GET, "/admin/runs", None).await.unwrap();
     assert_eq!(answered.status, 403, "nor the other way round");
     looked.world.finish().await;
 }
@@ -407,7 +455,7 @@ async fn the_socket_opens_to_its_user_and_to_nothing_else() {
 #[tokio::test]
 async fn an_overloaded_gateway_still_answers_its_user() {
     let looked = LookedAfter::with(|mut options| {
-        options.limits.requests = 1;
+        options.limits.max_requests = 1;
         options
     })
     .await;
@@ -433,8 +481,8 @@ async fn who_comes_by_a_socket_is_told_that_the_gateway_goes_down() {
     assert_eq!(looked.ask(Method::GET, "/admin").await.1["draining"], false);
     looked.world.gateway.drain();
     let mcp = UnixStream::connect(looked.mcp_socket()).await.unwrap();
-    let greeting = door_wire::post(PATH, &[], &door_wire::initialize());
-    let told = door_wire::send_on(mcp, &greeting).await;
+    let greeting = raw_client::post(PATH, &[], &raw_client::initialize());
+    let told = raw_client::send_on(mcp, &greeting).await;
     let said: Value = serde_json::from_str(&told.body).unwrap();
     assert_eq!(told.status, 503, "{said}");
     let known = &said["error"]["data"]["warmline"];
@@ -443,7 +491,10 @@ async fn who_comes_by_a_socket_is_told_that_the_gateway_goes_down() {
     assert_eq!(looked.ask(Method::GET, "/admin").await.1["draining"], true);
     let (status, _) = looked.ask(Method::POST, "/admin/drain?now").await;
     assert_eq!(status, 200);
-    assert_eq!(looked.world.gateway.asked_to_end().await, Ending::AtOnce);
+    assert_eq!(
+        looked.world.gateway.shutdown_requested().await,
+        ShutdownRequest::AtOnce
+    );
     looked.world.gateway.drained().await;
     let (admin, mcp) = (looked.admin, looked.folder.path().join("mcp"));
     looked.world.finish().await;

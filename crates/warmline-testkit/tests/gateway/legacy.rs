@@ -1,12 +1,11 @@
 //! A legacy client as it is seen on the wire: its messages, its statuses, its session.
 
-use std::time::Duration;
+use crate::prelude::*;
 
-use serde_json::{Value, json};
-use warmline_testkit::{Entry, Personality, Phase, ReplyForm, SseForm};
+use warmline_testkit::LedgerEntry;
 
-use super::wire::{self, Legacy, call, initialize};
-use super::world::{LEDGER, World, count, until};
+use super::fixture::count;
+use super::raw_http::{self, call, initialize};
 
 const PATH: &str = "/servers/ledger/mcp";
 const NEWEST: &str = "2025-11-25";
@@ -14,7 +13,7 @@ const NEWEST: &str = "2025-11-25";
 /// Headers, a message, and the status it gets.
 type Case<'a> = (&'a [(&'a str, &'a str)], &'a Value, u16);
 
-fn asked_for(method: &'static str) -> impl Fn(&[Entry]) -> bool {
+fn asked_for(method: &'static str) -> impl Fn(&[LedgerEntry]) -> bool {
     move |entries| entries.iter().any(|entry| entry.method == method)
 }
 
@@ -51,7 +50,7 @@ async fn a_greeting_whose_parts_are_none_is_refused() {
     for capabilities in [json!("x"), json!([]), json!(7), Value::Null] {
         let mut greeting = initialize(NEWEST, json!({}));
         greeting["params"]["capabilities"] = capabilities;
-        let mut reply = wire::request(
+        let mut reply = raw_http::request(
             world.gateway.address(),
             "POST",
             PATH,
@@ -84,7 +83,7 @@ async fn notices_of_a_client_go_to_its_session() {
     }
     // The gateway's own handshake, and no second one.
     let ledger = world.server.ledger();
-    assert_eq!(ledger.received("notifications/initialized"), 1);
+    assert_eq!(ledger.messages_received("notifications/initialized"), 1);
     client.delete().await;
     world.finish().await;
 }
@@ -92,7 +91,7 @@ async fn notices_of_a_client_go_to_its_session() {
 /// P80, P135: a cancel reaches the server under the server's id, and no answer comes.
 #[tokio::test]
 async fn a_cancelled_call_ends_without_an_answer() {
-    for reply in [ReplyForm::Json, ReplyForm::Sse(SseForm::plain())] {
+    for reply in [ReplyFormat::Json, ReplyFormat::Sse(SseFormat::plain())] {
         let world = World::new(Personality::legacy().reply(reply)).await;
         let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
         let slow = call(5, "slow", json!({ "ms": 60_000 }));
@@ -102,10 +101,10 @@ async fn a_cancelled_call_ends_without_an_answer() {
             (response.status, response.whole().await)
         });
         let ledger = world.server.ledger();
-        let begun = |entries: &[Entry]| {
-            entries
-                .iter()
-                .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
+        let begun = |entries: &[LedgerEntry]| {
+            entries.iter().any(|entry| {
+                entry.phase == ExecutionPhase::Begin && entry.tool.as_deref() == Some("slow")
+            })
         };
         assert!(ledger.wait_until(Duration::from_secs(5), begun).await);
         let cancel = |id: Value| {
@@ -263,7 +262,7 @@ async fn the_name_of_a_run_goes_no_further() {
     });
     assert_eq!(client.post(&told).await.status, 202);
     let entries = world.server.ledger().entries();
-    let heard = |entry: &&Entry| {
+    let heard = |entry: &&LedgerEntry| {
         entry.tool.as_deref() == Some("counter") || entry.method == "notifications/made/up"
     };
     let heard: Vec<_> = entries.iter().filter(heard).collect();
@@ -352,7 +351,7 @@ async fn a_message_is_read_before_it_is_judged() {
         ] {
             let headers = [session, ("Content-Type", "application/json")];
             let address = world.gateway.address();
-            let mut response = wire::request(address, "POST", PATH, &headers, &body).await;
+            let mut response = raw_http::request(address, "POST", PATH, &headers, &body).await;
             assert_eq!(response.status, 400, "{version} {body}");
             let answer = response.json().await;
             assert_eq!(answer["error"]["code"], code, "{version} {body}: {answer}");
@@ -378,19 +377,19 @@ async fn a_cancel_inside_a_batch_concerns_its_call_alone() {
     };
     let batch = json!([slow(1), call(2, "counter", json!({}))]);
     let (mut response, ()) = tokio::join!(client.post(&batch), async {
-        until("it is called", || ledger.begun("slow") == 1).await;
+        until("it is called", || ledger.started_executions("slow") == 1).await;
         assert_eq!(client.post(&cancel(1)).await.status, 202);
     });
     let answers = response.json().await;
     let ids: Vec<_> = answers.as_array().unwrap().iter().collect();
     assert_eq!(ids.len(), 1, "{answers}");
     assert_eq!(answers[0]["id"], 2);
-    let told = || ledger.received("notifications/cancelled");
+    let told = || ledger.messages_received("notifications/cancelled");
     until("the server is told", || told() == 1).await;
 
     let batch = json!([slow(3), slow(4)]);
     let (response, ()) = tokio::join!(client.post(&batch), async {
-        until("both are called", || ledger.begun("slow") == 3).await;
+        until("both are called", || ledger.started_executions("slow") == 3).await;
         let both = json!([cancel(3), cancel(4)]);
         assert_eq!(client.post(&both).await.status, 202);
     });
@@ -398,7 +397,7 @@ async fn a_cancel_inside_a_batch_concerns_its_call_alone() {
     until("the server is told", || told() == 3).await;
     // Whatever was given up before it was sent is never sent.
     assert_eq!(client.post(&json!([slow(5), cancel(5)])).await.status, 202);
-    assert_eq!(ledger.begun("slow"), 3);
+    assert_eq!(ledger.started_executions("slow"), 3);
     client.delete().await;
     world.finish().await;
 }
@@ -414,7 +413,7 @@ async fn calls_without_a_session_leave_nothing_behind() {
         assert_eq!(client.count().await, 1);
     }
     let control = world.server.control();
-    until("no session is left", || control.sessions().is_empty()).await;
+    until("no session is left", || control.session_ids().is_empty()).await;
     assert!(world.warm.snapshot().runs.is_empty());
     world.finish().await;
 }
@@ -450,7 +449,7 @@ async fn news_of_a_call_come_on_its_own_stream() {
 async fn a_client_that_is_done_leaves_nothing_behind() {
     let world = World::new(Personality::legacy()).await;
     let through = world.client(PATH);
-    let run = through.begin();
+    let run = through.begin_run();
     assert_eq!(count(&run.server("through").unwrap()).await, 1);
     run.end().await;
     through.close().await;
@@ -458,6 +457,6 @@ async fn a_client_that_is_done_leaves_nothing_behind() {
         world.server.counts().open_sessions == 0
     })
     .await;
-    assert_eq!(world.warm.servers(), [LEDGER]);
+    assert_eq!(world.warm.server_names(), [LEDGER]);
     world.finish().await;
 }

@@ -1,13 +1,11 @@
 //! Streams of a legacy client: what it missed it gets again, what belongs to no call it hears on the
 //! one that stands.
 
-use std::time::Duration;
+use crate::prelude::*;
 
-use serde_json::{Value, json};
-use warmline_testkit::{GetStream, Personality, ReplyForm, SseForm};
+use warmline_testkit::GetStreamSupport;
 
-use super::wire::{Legacy, call};
-use super::world::{World, until};
+use super::raw_http::call;
 
 const PATH: &str = "/servers/ledger/mcp";
 const NEWEST: &str = "2025-11-25";
@@ -123,10 +121,7 @@ async fn what_belongs_to_no_call_comes_on_the_standing_stream() {
     let mut standing = client.get(None).await;
     assert_eq!(standing.status, 200);
     assert_eq!(client.get(None).await.status, 409);
-    until("the server's stream is held", || {
-        control.standing_streams() == 1
-    })
-    .await;
+    streams_held(&control, 1).await;
 
     control.change_tools();
     standing.heard("notifications/tools/list_changed").await;
@@ -137,13 +132,13 @@ async fn what_belongs_to_no_call_comes_on_the_standing_stream() {
     control.update_resource("note:///a");
     let updated = standing.heard("notifications/resources/updated").await;
     assert_eq!(updated["params"]["uri"], "note:///a");
-    control.say(&json!({
+    control.send_on_get_streams(&json!({
         "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "x" },
     }));
     standing.heard("notifications/message").await;
 
     // A question with no call in flight is the one client's.
-    control.ask(
+    control.send_server_request(
         "elicitation/create",
         &json!({ "message": "?", "requestedSchema": {} }),
     );
@@ -152,7 +147,7 @@ async fn what_belongs_to_no_call_comes_on_the_standing_stream() {
         "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": {} },
     });
     assert_eq!(client.post(&answer).await.status, 202);
-    let answered = |entries: &[warmline_testkit::Entry]| {
+    let answered = |entries: &[warmline_testkit::LedgerEntry]| {
         entries.iter().any(|entry| entry.method == "(response)")
     };
     let ledger = world.server.ledger();
@@ -160,10 +155,7 @@ async fn what_belongs_to_no_call_comes_on_the_standing_stream() {
 
     client.delete().await;
     drop(standing);
-    until("nothing is held any more", || {
-        control.standing_streams() == 0
-    })
-    .await;
+    streams_held(&control, 0).await;
     world.finish().await;
 }
 
@@ -180,7 +172,7 @@ async fn list_changes_for_many_come_from_one_stream() {
         let standing = client.get(None).await;
         clients.push((client, standing));
     }
-    until("one stream is held", || control.standing_streams() == 1).await;
+    streams_held(&control, 1).await;
     control.change_tools();
     for (_, standing) in &mut clients {
         standing.heard("notifications/tools/list_changed").await;
@@ -189,7 +181,7 @@ async fn list_changes_for_many_come_from_one_stream() {
     drop(standing);
     first.delete().await;
     until("another took it over", || {
-        control.standing_streams() == 1 && control.sessions().len() == 2
+        control.open_get_streams() == 1 && control.session_ids().len() == 2
     })
     .await;
     control.change_tools();
@@ -198,7 +190,7 @@ async fn list_changes_for_many_come_from_one_stream() {
     }
     for (client, _) in &clients {
         // Whoever took it over has it before it leaves as well.
-        until("one stream is held", || control.standing_streams() == 1).await;
+        streams_held(&control, 1).await;
         client.delete().await;
     }
     drop(clients);
@@ -208,7 +200,7 @@ async fn list_changes_for_many_come_from_one_stream() {
 /// P67, P91, P130: a server without a standing stream, or with one that says nothing, changes nothing for a client.
 #[tokio::test]
 async fn a_server_without_a_standing_stream_is_served_all_the_same() {
-    for get in [GetStream::Refused, GetStream::Silent] {
+    for get in [GetStreamSupport::Refused, GetStreamSupport::Silent] {
         let world = World::new(Personality::legacy().get_stream(get)).await;
         let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
         let mut standing = client.get(None).await;
@@ -217,7 +209,7 @@ async fn a_server_without_a_standing_stream_is_served_all_the_same() {
         for expected in 1..=2 {
             assert_eq!(client.count().await, expected);
         }
-        assert_eq!(world.server.ledger().received("GET"), 1, "asked once");
+        assert_eq!(world.received("GET"), 1, "asked once");
         client.delete().await;
         world.finish().await;
     }
@@ -226,22 +218,19 @@ async fn a_server_without_a_standing_stream_is_served_all_the_same() {
 /// P90: the server's standing stream is opened again after it broke, and goes on where it was.
 #[tokio::test]
 async fn a_standing_stream_that_broke_upstream_is_taken_up() {
-    let personality = Personality::legacy().reply(ReplyForm::Sse(SseForm::resumable()));
+    let personality = Personality::legacy().reply(ReplyFormat::Sse(SseFormat::resumable()));
     let world = World::new(personality).await;
     let control = world.server.control();
     let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
     client.count().await;
     let mut standing = client.get(None).await;
-    until("it is held", || control.standing_streams() == 1).await;
+    streams_held(&control, 1).await;
     control.change_tools();
     standing.heard("notifications/tools/list_changed").await;
     // The session is forgotten, and with it its stream: the next call heals it.
     control.forget_sessions();
     client.count().await;
-    until("the new session's stream is held", || {
-        control.standing_streams() == 1
-    })
-    .await;
+    streams_held(&control, 1).await;
     control.change_tools();
     standing.heard("notifications/tools/list_changed").await;
     client.delete().await;
@@ -257,7 +246,7 @@ async fn the_standing_stream_is_taken_up_where_it_broke() {
     let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
     client.count().await;
     let mut standing = client.get(None).await;
-    until("it is held", || control.standing_streams() == 1).await;
+    streams_held(&control, 1).await;
     let first = standing.event().await.unwrap().id.unwrap();
     control.change_tools();
     standing.heard("notifications/tools/list_changed").await;
@@ -317,13 +306,16 @@ async fn large_answers_that_are_held_push_out_their_owners_oldest() {
 #[tokio::test]
 async fn a_stream_that_was_taken_up_keeps_its_place() {
     // It is asked for its own stream once, so that none begins while the session ends.
-    let world = World::new(Personality::legacy().get_stream(GetStream::Refused)).await;
+    let world = World::new(Personality::legacy().get_stream(GetStreamSupport::Refused)).await;
     let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
     let mut old = client.get(None).await;
     let first = old.event().await.unwrap().id.unwrap();
     client.count().await;
     let ledger = world.server.ledger();
-    until("the server has none", || ledger.received("GET") == 1).await;
+    until("the server has none", || {
+        ledger.messages_received("GET") == 1
+    })
+    .await;
     let new = client.get(Some(&first)).await;
     assert_eq!(new.status, 200);
     assert!(old.event().await.is_none(), "the new one has the rest");

@@ -1,11 +1,11 @@
 //! Modern clients through the gateway, by their bytes.
 
+mod aggregate;
 mod checks;
-mod falling_back;
-mod listening;
-mod merged;
-mod piped;
-mod relayed;
+mod era_mismatch;
+mod listen;
+pub(crate) mod raw_client;
+mod relay;
 mod runs;
+mod stdio;
 mod tasks;
-pub(crate) mod wire;

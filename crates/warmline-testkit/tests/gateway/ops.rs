@@ -1,25 +1,22 @@
 //! The pages for machines that watch: alive, ready, servers, numbers.
 
+use crate::prelude::*;
+
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
-use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use warmline::metrics::{METRICS, Value as Counted};
-use warmline::{Server, Warmline};
-use warmline_gateway::{Auth, Gateway, NotStarted, Options, Token};
-use warmline_testkit::{CutAt, End, Fault, Personality, Rule};
+use warmline_engine::metrics::{METRICS, SampleValue as Counted};
+use warmline_engine::relay::RelayHandle as _;
+use warmline_gateway::StartError;
+use warmline_testkit::{ConnectionEnd, CutPoint};
 
-use super::exposition::Scraped;
-use super::logbook::Logbook;
-use super::wire::{self, Legacy};
-use super::world::{LEDGER, World, until};
+use super::prometheus_text::Scraped;
+use super::raw_http;
 
 const PATH: &str = "/servers/ledger/mcp";
 
-pub(crate) fn watched(options: Options) -> Options {
-    Options {
+pub(crate) fn watched(options: GatewayOptions) -> GatewayOptions {
+    GatewayOptions {
         ops: Some(([127, 0, 0, 1], 0).into()),
         ..options
     }
@@ -34,7 +31,7 @@ fn ops(gateway: &Gateway) -> SocketAddr {
 }
 
 async fn page(gateway: &Gateway, path: &str) -> (u16, String) {
-    let mut response = wire::request(ops(gateway), "GET", path, &[], "").await;
+    let mut response = raw_http::request(ops(gateway), "GET", path, &[], "").await;
     (response.status, response.whole().await)
 }
 
@@ -55,10 +52,9 @@ async fn json_of(gateway: &Gateway, path: &str) -> (u16, Value) {
 async fn ready_until_it_goes_down_and_alive_until_the_end() {
     let dead = Server::http(LEDGER, "http://127.0.0.1:1/mcp");
     let warm = Warmline::builder().server(dead).build().unwrap();
-    let listening = Options {
-        listen: ([127, 0, 0, 1], 0).into(),
+    let listening = GatewayOptions {
         auth: Auth::None,
-        ..Options::default()
+        ..local()
     };
     let gateway = Gateway::start(warm.clone(), watched(listening))
         .await
@@ -92,7 +88,7 @@ async fn ready_until_it_goes_down_and_alive_until_the_end() {
 async fn without_room_it_is_not_ready() {
     let world = World::with(Personality::legacy(), |options| {
         let mut options = watched(options);
-        options.limits.connections = 1;
+        options.limits.max_connections = 1;
         options
     })
     .await;
@@ -125,7 +121,7 @@ async fn the_pages_are_read_by_machines_and_not_by_browsers() {
         ("GET", "/mcp", &[], 404),
         ("GET", "/metrics", &[("Origin", "http://127.0.0.1")], 403),
     ] {
-        let response = wire::request(at, method, path, headers, "").await;
+        let response = raw_http::request(at, method, path, headers, "").await;
         assert_eq!(response.status, status, "{method} {path}");
     }
     assert_eq!(called(at, "evil.example").await, 403);
@@ -148,9 +144,9 @@ async fn called(at: SocketAddr, host: &str) -> u16 {
 #[tokio::test]
 async fn names_of_the_door_turn_no_probe_away() {
     for (listening, status) in [([0, 0, 0, 0], 200), ([127, 0, 0, 1], 403)] {
-        let world = World::with(Personality::legacy(), |options| Options {
+        let world = World::with(Personality::legacy(), |options| GatewayOptions {
             ops: Some((listening, 0).into()),
-            hosts: vec!["mcp.example.com".to_owned()],
+            allowed_hosts: vec!["mcp.example.com".to_owned()],
             ..options
         })
         .await;
@@ -161,26 +157,8 @@ async fn names_of_the_door_turn_no_probe_away() {
     }
 }
 
-/// reliability F69: scrapers that hang take places of their own, and calls go on.
-#[tokio::test]
-async fn scrapers_that_hang_hold_up_no_call() {
-    let world = world().await;
-    let mut hanging = Vec::new();
-    for _ in 0..64 {
-        let mut socket = TcpStream::connect(ops(&world.gateway)).await.unwrap();
-        socket
-            .write_all(b"GET /metrics HTTP/1.1\r\n")
-            .await
-            .unwrap();
-        hanging.push(socket);
-    }
-    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    assert_eq!(client.count().await, 1);
-    drop(hanging);
-    world.finish().await;
-}
-
-/// reliability O6: however many watchers stay, a probe is answered.
+/// reliability O6, reliability F69: however many watchers stay or hang, a probe is answered, and calls
+/// go on: they take places of their own.
 #[tokio::test]
 async fn watchers_that_stay_turn_no_probe_away() {
     let world = world().await;
@@ -198,6 +176,8 @@ async fn watchers_that_stay_turn_no_probe_away() {
             assert_eq!(page(&world.gateway, path).await.0, 200, "{number}");
         }
     }
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    assert_eq!(client.count().await, 1);
     drop(staying);
     world.finish().await;
 }
@@ -217,14 +197,14 @@ async fn the_page_of_numbers_says_what_the_engine_counted() {
     let snapshot = world.warm.snapshot();
     for metric in METRICS {
         let name = format!("warmline_{}", metric.name);
-        assert_eq!(page.families[&name].kind, metric.kind.word(), "{name}");
+        assert_eq!(page.families[&name].kind, metric.kind.as_str(), "{name}");
     }
     let of_engine = snapshot.engine.iter().map(|number| (None, number));
     let ledger = snapshot.server(LEDGER).unwrap();
-    let of_server = ledger.numbers.iter().map(|number| (Some(LEDGER), number));
+    let of_server = ledger.samples.iter().map(|number| (Some(LEDGER), number));
     for (server, number) in of_engine.chain(of_server) {
         let labels = metric_of(number.name).labels;
-        let words = number.words.iter().copied();
+        let words = number.label_values.iter().copied();
         let mut labels: Vec<_> = labels.iter().copied().zip(words).collect();
         labels.extend(server.map(|server| ("server", server)));
         let name = format!("warmline_{}", number.name);
@@ -236,7 +216,7 @@ async fn the_page_of_numbers_says_what_the_engine_counted() {
                     "{name} {labels:?}"
                 );
             },
-            Counted::Spread(spread) => {
+            Counted::Histogram(spread) => {
                 let of_family = &page.families[&name];
                 let labels = labels
                     .iter()
@@ -255,8 +235,8 @@ async fn the_page_of_numbers_says_what_the_engine_counted() {
     world.finish().await;
 }
 
-fn metric_of(name: &str) -> &'static warmline::metrics::Metric {
-    warmline::metrics::Metric::find(name).unwrap()
+fn metric_of(name: &str) -> &'static warmline_engine::metrics::Metric {
+    warmline_engine::metrics::Metric::find(name).unwrap()
 }
 
 /// reliability T20, reliability T9: however many identities, runs and clients there are, and
@@ -266,8 +246,10 @@ async fn no_caller_makes_a_series() {
     let names: Vec<String> = (0..20).map(|number| format!("person-{number}")).collect();
     let of = names.clone();
     let world = World::knowing(Personality::legacy(), move |options, vault| {
-        let tokens = of.iter().map(|name| Token::of(vault, name, name));
-        watched(Options {
+        let tokens = of
+            .iter()
+            .map(|name| BearerToken::from_text(vault, name, name));
+        watched(GatewayOptions {
             auth: Auth::tokens(tokens.collect()),
             ..options
         })
@@ -312,22 +294,19 @@ async fn no_caller_makes_a_series() {
 /// makes nobody unready.
 #[tokio::test]
 async fn a_required_server_that_fails_makes_the_gateway_unready() {
-    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
     let needed = Server::http(LEDGER, server.url()).required(true);
     let warm = Warmline::builder().server(needed).build().unwrap();
-    let listening = Options {
-        listen: ([127, 0, 0, 1], 0).into(),
-        ..Options::default()
-    };
+    let listening = local();
     let gateway = Gateway::start(warm.clone(), watched(listening.clone()))
         .await
         .unwrap();
-    let met = server.ledger().received("initialize");
+    let met = server.ledger().messages_received("initialize");
     assert_eq!(met, 1, "it was met before anybody called");
     let (status, ready) = json_of(&gateway, "/readyz").await;
     assert_eq!((status, &ready["ready"]), (200, &json!(true)), "{ready}");
     drop(server);
-    let run = warm.named("trip").unwrap();
+    let run = warm.named_run("trip").unwrap();
     let tried = run.server(LEDGER).unwrap().call("counter", json!({})).await;
     assert!(tried.is_err());
     let (status, ready) = json_of(&gateway, "/readyz").await;
@@ -338,7 +317,9 @@ async fn a_required_server_that_fails_makes_the_gateway_unready() {
     );
     gateway.stop().await;
     let refused = Gateway::start(warm.clone(), listening).await.unwrap_err();
-    assert!(matches!(refused, NotStarted::Required(ref error) if error.server() == Some(LEDGER)));
+    assert!(
+        matches!(refused, StartError::RequiredServer(ref error) if error.server() == Some(LEDGER))
+    );
     warm.close().await;
 }
 
@@ -346,7 +327,7 @@ async fn a_required_server_that_fails_makes_the_gateway_unready() {
 /// it is tried again.
 #[tokio::test]
 async fn the_page_of_servers_says_how_each_one_stands() {
-    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = Warmline::builder()
         .servers([
             Server::http(LEDGER, server.url()),
@@ -355,15 +336,14 @@ async fn the_page_of_servers_says_how_each_one_stands() {
         ])
         .build()
         .unwrap();
-    let listening = Options {
-        listen: ([127, 0, 0, 1], 0).into(),
+    let listening = GatewayOptions {
         auth: Auth::None,
-        ..Options::default()
+        ..local()
     };
     let gateway = Gateway::start(warm.clone(), watched(listening))
         .await
         .unwrap();
-    let run = warm.named("r").unwrap();
+    let run = warm.named_run("r").unwrap();
     let ledger = run.server(LEDGER).unwrap();
     ledger
         .call("counter", json!({}))
@@ -405,17 +385,16 @@ async fn the_page_of_servers_says_how_each_one_stands() {
 /// reliability O8: who is ill is known from the calls that find it so; nobody has to open a session.
 #[tokio::test]
 async fn a_server_that_calls_find_dead_is_ill_and_well_again_when_one_is_answered() {
-    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warm = Warmline::builder().server(Server::http(LEDGER, server.url()));
     let warm = warm.build().unwrap();
-    let listening = Options {
-        listen: ([127, 0, 0, 1], 0).into(),
+    let listening = GatewayOptions {
         auth: Auth::None,
-        ..Options::default()
+        ..local()
     };
     let gateway = Gateway::start(warm.clone(), watched(listening));
     let gateway = gateway.await.unwrap();
-    let run = warm.named("r").unwrap();
+    let run = warm.named_run("r").unwrap();
     let ledger = run.server(LEDGER).unwrap();
     ledger
         .call("counter", json!({}))
@@ -449,7 +428,7 @@ fn has_all_of_ours(page: &Scraped) {
     assert!(page.number("warmline_fds", &[]) > 1.0);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     assert_eq!(page.number("warmline_build_info", &version), 1.0);
-    for metric in warmline_gateway::metrics::METRICS {
+    for metric in warmline_gateway::METRICS {
         let family = &page.families[&format!("warmline_{}", metric.name)];
         assert!(!family.samples.is_empty(), "{}", metric.name);
     }
@@ -459,12 +438,13 @@ fn has_all_of_ours(page: &Scraped) {
 #[tokio::test]
 async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
     let world = World::knowing(Personality::legacy(), |options, vault| {
-        let mut options = watched(Options {
-            auth: Auth::tokens(vec![Token::of(vault, "alice", "token-of-alice")]),
+        let token = BearerToken::from_text(vault, "alice", "token-of-alice");
+        let mut options = watched(GatewayOptions {
+            auth: Auth::tokens(vec![token]),
             max_request: 1_000,
             ..options
         });
-        options.limits.strangers_per_minute = 2;
+        options.limits.max_auth_failures_per_minute = 2;
         options
     })
     .await;
@@ -472,7 +452,7 @@ async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
     let alice = ("Authorization", "Bearer token-of-alice");
     let json = ("Content-Type", "application/json");
     let large = "x".repeat(2_000);
-    let greeting = wire::initialize("2025-11-25", json!({})).to_string();
+    let greeting = raw_http::initialize("2025-11-25", json!({})).to_string();
     let modern = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
     let version = ("MCP-Protocol-Version", "2026-07-28");
     #[rustfmt::skip]
@@ -490,7 +470,7 @@ async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
     ];
     let number = cases.len() as f64;
     for (method, path, headers, body, status) in cases {
-        let response = wire::request(at, method, path, &headers, body).await;
+        let response = raw_http::request(at, method, path, &headers, body).await;
         assert_eq!(response.status, status, "{path} {headers:?} {body}");
     }
     let page = scraped(&world.gateway).await;
@@ -530,11 +510,7 @@ fn told<'b>(lines: &'b [String], level: &str) -> Vec<&'b String> {
 #[tokio::test]
 async fn a_fault_of_a_client_is_one_line() {
     let (book, _guard) = Logbook::open();
-    let world = World::knowing(Personality::legacy(), |options, vault| Options {
-        auth: Auth::tokens(vec![Token::of(vault, "alice", "token-of-alice")]),
-        ..options
-    })
-    .await;
+    let world = World::declared(Personality::legacy(), |server| server, &["alice"]).await;
     let at = world.gateway.address();
     let json = ("Content-Type", "application/json");
     let alice = ("Authorization", "Bearer token-of-alice");
@@ -561,7 +537,7 @@ async fn a_fault_of_a_client_is_one_line() {
     ] {
         let before = told(&book.lines(), level).len();
         for _ in 0..3 {
-            wire::request(at, "POST", PATH, &headers, body).await;
+            raw_http::request(at, "POST", PATH, &headers, body).await;
         }
         let lines = book.lines();
         let new = told(&lines, level);
@@ -585,8 +561,8 @@ async fn a_call_that_may_have_run_is_a_warning() {
     client.call("fail", json!({})).await;
     client.call("no-such-tool", json!({})).await;
     assert!(told(&book.lines(), "WARN").is_empty());
-    let cut = Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Fin));
-    world.server.inject(cut.on_tool("pay"));
+    let cut = FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Fin));
+    world.inject(cut.on_tool("pay"));
     let lost = client.call("pay", json!({ "amount": 1 })).await;
     assert_eq!(lost["error"]["code"], 7503, "{lost}");
     let lines = book.lines();

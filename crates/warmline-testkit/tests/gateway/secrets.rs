@@ -1,18 +1,15 @@
 //! A canary for every secret that passes the gateway: none of them is heard where people look.
 
+use crate::prelude::*;
+
 use std::fs;
 
-use serde_json::{Value, json};
 use tokio::net::UnixStream;
-use warmline::events::Heard;
-use warmline::{Secret, Server, Warmline};
-use warmline_gateway::{AuditOptions, Auth, Gateway, Options, Token};
-use warmline_testkit::{Canned, CutAt, End, Fault, LedgerServer, Personality, Rule};
+use warmline_engine::events::EventItem;
+use warmline_testkit::{ConnectionEnd, CutPoint};
 
-use super::door_wire::send_on;
-use super::logbook::Logbook;
-use super::wire;
-use super::world::LEDGER;
+use super::raw_client::send_on;
+use super::raw_http;
 
 /// What people would not want to read anywhere.
 const CANARIES: [&str; 8] = [
@@ -30,16 +27,16 @@ const CANARIES: [&str; 8] = [
 fn faults() -> [Option<Fault>; 6] {
     [
         None,
-        Some(Fault::Reply(Canned::new(
+        Some(Fault::Reply(CannedReply::new(
             401,
             "canary-upstream is not known",
         ))),
-        Some(Fault::Reply(Canned::new(
+        Some(Fault::Reply(CannedReply::new(
             500,
             "canary-static-header broke us",
         ))),
-        Some(Fault::Reply(Canned::new(200, "").json())),
-        Some(Fault::Cut(CutAt::AfterExecuting, End::Rst)),
+        Some(Fault::Reply(CannedReply::new(200, "").json())),
+        Some(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst)),
         Some(Fault::ForgetSessions),
     ]
 }
@@ -76,7 +73,7 @@ async fn knock(gateway: &Gateway) -> String {
         ("elsewhere", vec![json], "{}"),
     ] {
         let path = format!("/servers/{path}/mcp?key=canary-query");
-        let mut response = wire::request(at, "POST", &path, &headers, body).await;
+        let mut response = raw_http::request(at, "POST", &path, &headers, body).await;
         said.push_str(&response.status.to_string());
         let body = response.whole().await;
         // A client may hear its own id again.
@@ -98,7 +95,12 @@ async fn pages(gateway: &Gateway, admin: &std::path::Path) -> String {
     let mut all = String::new();
     let ops = gateway.ops_address().unwrap();
     for path in ["/metrics", "/servers", "/readyz", "/livez", "/elsewhere"] {
-        all.push_str(&wire::request(ops, "GET", path, &[], "").await.whole().await);
+        all.push_str(
+            &raw_http::request(ops, "GET", path, &[], "")
+                .await
+                .whole()
+                .await,
+        );
     }
     for path in ["/admin", "/admin/servers", "/admin/runs", "/admin/sessions"] {
         all.push_str(&admin_page(admin, path).await);
@@ -125,26 +127,29 @@ async fn no_canary_is_heard_around_the_gateway() {
         .build()
         .unwrap();
     let mut events = warm.events();
-    let options = Options {
-        listen: ([127, 0, 0, 1], 0).into(),
+    let options = GatewayOptions {
         ops: Some(([127, 0, 0, 1], 0).into()),
-        admin: Some(admin.clone()),
-        auth: Auth::tokens(vec![Token::of(warm.vault(), "alice", "canary-of-alice")]),
+        admin_socket: Some(admin.clone()),
+        auth: Auth::tokens(vec![BearerToken::from_text(
+            warm.vault(),
+            "alice",
+            "canary-of-alice",
+        )]),
         audit: Some(AuditOptions {
             file: audit.clone(),
             arguments: vec!["named".to_owned()],
         }),
-        ..Options::default()
+        ..local()
     };
     let gateway = Gateway::start(warm.clone(), options).await.unwrap();
     let mut told = knock(&gateway).await;
     for name in [LEDGER, "dead"] {
         for fault in faults() {
             if let Some(fault) = fault {
-                server.inject(Rule::new(fault).on_tool("pay").always());
+                server.inject(FaultRule::new(fault).on_tool("pay").always());
             }
             told.push_str(&call(&gateway, name).await.to_string());
-            server.control().clear();
+            server.control().clear_faults();
             told.push_str(&pages(&gateway, &admin).await);
         }
     }
@@ -152,7 +157,7 @@ async fn no_canary_is_heard_around_the_gateway() {
     gateway.stop().await;
     warm.close().await;
     drop(warm);
-    while let Some(Heard::Event(event)) = events.next().await {
+    while let Some(EventItem::Event(event)) = events.next().await {
         told.push_str(&serde_json::to_string(&event).unwrap());
     }
     drop(guard);
@@ -174,12 +179,16 @@ fn echoes(token: &str) -> Vec<Fault> {
     let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -1, "message": all } });
     let mut faults: Vec<Fault> = [401, 403, 404, 429, 500, 503]
         .into_iter()
-        .flat_map(|status| [&*all, &*long].map(|said| Fault::Reply(Canned::new(status, said))))
+        .flat_map(|status| [&*all, &*long].map(|said| Fault::Reply(CannedReply::new(status, said))))
         .collect();
-    faults.push(Fault::Reply(Canned::new(400, &error.to_string()).json()));
-    faults.push(Fault::Reply(Canned::new(200, &all)));
-    faults.push(Fault::Reply(Canned::new(200, &error.to_string()).json()));
-    faults.push(Fault::Reply(Canned::redirect(
+    faults.push(Fault::Reply(
+        CannedReply::new(400, &error.to_string()).json(),
+    ));
+    faults.push(Fault::Reply(CannedReply::new(200, &all)));
+    faults.push(Fault::Reply(
+        CannedReply::new(200, &error.to_string()).json(),
+    ));
+    faults.push(Fault::Reply(CannedReply::redirect(
         302,
         &format!("http://127.0.0.1:1/{token}"),
     )));
@@ -222,32 +231,31 @@ async fn no_canary_is_heard_where_a_server_repeats_it_at_the_opening() {
         let built = Warmline::builder().servers(servers.clone());
         let warm = built.build().unwrap();
         let mut events = warm.events();
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
+        let options = GatewayOptions {
             ops: Some(([127, 0, 0, 1], 0).into()),
-            admin: Some(admin.clone()),
+            admin_socket: Some(admin.clone()),
             audit: Some(AuditOptions {
                 file: audit.clone(),
                 arguments: vec!["named".to_owned()],
             }),
-            ..Options::default()
+            ..local()
         };
         let gateway = Gateway::start(warm.clone(), options).await.unwrap();
         for method in ["initialize", "server/discover", "tools/call"] {
-            server.inject(Rule::new(fault.clone()).on(method).always());
-            tenants.inject(Rule::new(theirs.clone()).on(method).always());
+            server.inject(FaultRule::new(fault.clone()).on_method(method).always());
+            tenants.inject(FaultRule::new(theirs.clone()).on_method(method).always());
         }
         for name in names {
             told.push_str(&call(&gateway, name).await.to_string());
         }
-        server.control().clear();
-        tenants.control().clear();
+        server.control().clear_faults();
+        tenants.control().clear_faults();
         told.push_str(&pages(&gateway, &admin).await);
         told.push_str(&serde_json::to_string(&warm.snapshot()).unwrap());
         gateway.stop().await;
         warm.close().await;
         drop(warm);
-        while let Some(Heard::Event(event)) = events.next().await {
+        while let Some(EventItem::Event(event)) = events.next().await {
             told.push_str(&serde_json::to_string(&event).unwrap());
         }
     }
@@ -284,7 +292,7 @@ async fn call(gateway: &Gateway, server: &str) -> Value {
     ];
     let path = format!("/runs/r/servers/{server}/mcp?key=canary-query");
     let at = gateway.address();
-    wire::request(at, "POST", &path, &headers, &call.to_string())
+    raw_http::request(at, "POST", &path, &headers, &call.to_string())
         .await
         .answer()
         .await

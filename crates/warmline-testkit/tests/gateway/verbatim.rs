@@ -1,24 +1,22 @@
 //! What a server says reaches its client as it was said: messages that come together, and what
 //! stands in them.
 
-use std::sync::{Arc, Mutex};
+use crate::prelude::*;
 
-use serde_json::{Value, json};
+use std::sync::Mutex;
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::broadcast;
-use warmline::{Server, Warmline};
-use warmline_gateway::{Gateway, Options};
 
-use super::wire::{Legacy, Response, call};
-use super::world::until;
+use super::raw_http::call;
 
 const PATH: &str = "/servers/words/mcp";
 const BATCHING: &str = "2025-03-26";
 const NEWEST: &str = "2025-11-25";
 
 /// A legacy server that says what its client wants to hear, byte for byte.
-struct Words {
+struct VerbatimFixture {
     /// Goes out on every standing stream.
     aside: broadcast::Sender<String>,
     /// The bodies that came, as they came.
@@ -27,7 +25,7 @@ struct Words {
     gateway: Gateway,
 }
 
-impl Words {
+impl VerbatimFixture {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -40,11 +38,7 @@ impl Words {
         });
         let server = Server::http("words", url);
         let warm = Warmline::builder().server(server).build().unwrap();
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            ..Options::default()
-        };
-        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+        let gateway = Gateway::start(warm.clone(), local()).await.unwrap();
         Self {
             aside,
             heard,
@@ -195,7 +189,7 @@ const ANSWER: &str = r#"{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}"#;
 /// messages is heard as if it had come alone, also what stands behind the answer.
 #[tokio::test]
 async fn a_server_may_answer_in_a_batch() {
-    let words = Words::start().await;
+    let words = VerbatimFixture::start().await;
     let client = words.greet(BATCHING).await;
     let answer = ANSWER.replace("$ID", "1");
     for form in ["json", "events"] {
@@ -225,7 +219,7 @@ async fn a_server_may_answer_in_a_batch() {
 /// mcp-spec 2.2: in every other version a batch is no answer.
 #[tokio::test]
 async fn a_batch_is_no_answer_where_the_version_knows_none() {
-    let words = Words::start().await;
+    let words = VerbatimFixture::start().await;
     for version in ["2025-06-18", NEWEST] {
         let client = words.greet(version).await;
         for form in ["json", "events"] {
@@ -242,7 +236,7 @@ async fn a_batch_is_no_answer_where_the_version_knows_none() {
 /// mcp-spec 2.2: the same for what a server asks and tells outside any call.
 #[tokio::test]
 async fn a_server_may_speak_in_a_batch_outside_any_call() {
-    let words = Words::start().await;
+    let words = VerbatimFixture::start().await;
     let client = words.greet(BATCHING).await;
     let mut response = client.post(&wanting("json", &[ANSWER])).await;
     assert_eq!(response.answer().await["id"], 1);
@@ -262,7 +256,7 @@ async fn a_server_may_speak_in_a_batch_outside_any_call() {
 /// of no member where it has such.
 #[tokio::test]
 async fn parameters_that_were_not_said_are_not_added() {
-    let words = Words::start().await;
+    let words = VerbatimFixture::start().await;
     let client = words.greet(NEWEST).await;
     let told = [
         r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,

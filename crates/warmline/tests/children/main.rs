@@ -14,19 +14,19 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-mod cycles;
-mod owner;
-mod stories;
-mod tree;
+mod owner_program;
+mod process_scan;
+mod process_trees;
+mod random_endings;
 
 fn main() -> ExitCode {
-    warmline::warden::run_if_asked();
-    tree::given_to_us();
+    warmline_upstream::child::warden::run_if_asked();
+    process_scan::given_to_us();
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        Some(owner::HOLD) => owner::hold(arguments),
-        Some(cycles::HOLD_RUNS) => cycles::hold_runs(arguments),
-        Some(owner::FIND) => owner::find(arguments),
+        Some(owner_program::HOLD) => owner_program::hold(arguments),
+        Some(random_endings::HOLD_RUNS) => random_endings::hold_runs(arguments),
+        Some(owner_program::FIND) => owner_program::find(arguments),
         first => {
             let asked: Vec<String> = first
                 .map(str::to_owned)
@@ -44,7 +44,7 @@ type Story = (&'static str, fn() -> Result<(), String>);
 /// Runs the stories whose names hold one of the words asked for, as the usual harness would.
 fn run(asked: &[String]) -> ExitCode {
     let words: Vec<&String> = asked.iter().filter(|word| !word.starts_with('-')).collect();
-    let all = || stories::ALL.iter().chain(cycles::ALL);
+    let all = || process_trees::ALL.iter().chain(random_endings::ALL);
     let chosen: Vec<&Story> = all()
         .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word)))
         .collect();

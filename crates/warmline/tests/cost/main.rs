@@ -9,10 +9,10 @@
     reason = "a test ends when its setting fails, and waits by the real clock"
 )]
 
-mod counting;
-mod held;
+mod counting_allocator;
+mod event_cost;
+mod held_session;
 mod plain_server;
-mod telling;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,12 +21,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
-use warmline::core::era::Era;
-use warmline::core::exchange::{Ending, Reply, Request};
-use warmline::core::protocol::params::Params;
-use warmline::upstream::{Declared, Facts, HeaderSource, Kept, Server, Session, Upstream};
+use warmline_core::era::Era;
+use warmline_core::exchange::{AttemptResult, Reply, Request};
+use warmline_core::message::params::Params;
+use warmline_upstream::{
+    ClientProfile, HeaderSource, ResumableSession, ServerFacts, ServerTarget, Session, Upstream,
+};
 
-use self::counting::{ALLOCATIONS, HELD};
+use self::counting_allocator::{ALLOCATIONS, HELD};
 use self::plain_server::PlainServer;
 
 /// The budget of one `tools/call` with a JSON reply on an open session.
@@ -36,20 +38,20 @@ const SESSION_BYTES: i64 = 640;
 const OPENED: usize = 500;
 
 async fn open(server: &PlainServer) -> (Upstream, Session) {
-    open_as(server, &Declared::default()).await
+    open_as(server, &ClientProfile::default()).await
 }
 
-async fn open_as(server: &PlainServer, declared: &Declared) -> (Upstream, Session) {
+async fn open_as(server: &PlainServer, declared: &ClientProfile) -> (Upstream, Session) {
     let upstream = Upstream::new();
     let described = described(server);
     let session = upstream.open(&described, declared).await.unwrap();
     (upstream, session)
 }
 
-fn described(server: &PlainServer) -> Server {
-    let mut described = Server::http("plain", server.url().parse().unwrap());
+fn described(server: &PlainServer) -> ServerTarget {
+    let mut described = ServerTarget::http("plain", server.url().parse().unwrap());
     described.era = Some(Era::Legacy);
-    described.times.connection_idle = Duration::from_millis(200);
+    described.timeouts.connection_idle = Duration::from_millis(200);
     described
 }
 
@@ -67,7 +69,7 @@ async fn call(session: &Session, params: Bytes) {
     let request = Request::new("tools/call", Params::parse(params).unwrap());
     let ending = session.send(request, &()).await;
     assert!(
-        matches!(ending, Ending::Answered(Reply::Result(_))),
+        matches!(ending, AttemptResult::Answered(Reply::Result(_))),
         "{ending:?}"
     );
 }
@@ -106,7 +108,7 @@ async fn a_call_with_a_credential_costs_no_more() {
     described.credential = Some(Arc::new(Token(token)));
     let upstream = Upstream::new();
     let session = upstream
-        .open(&described, &Declared::default())
+        .open(&described, &ClientProfile::default())
         .await
         .unwrap();
     call(&session, PARAMS).await;
@@ -136,12 +138,12 @@ async fn a_held_session_costs_less_than_a_kibibyte_and_neither_task_nor_connecti
     let (upstream, first) = open(&server).await;
     let described = described(&server);
     let facts = first.kept().unwrap().facts;
-    let declared = Declared::default();
+    let declared = ClientProfile::default();
     // Each brings facts of its own, as records do; equal ones are held once.
     let (bytes, sessions) = bytes_per_session(10_000, |number| {
-        let kept = Kept {
+        let kept = ResumableSession {
             session_id: format!("{number:036}"),
-            facts: Arc::new(Facts::clone(&facts)),
+            facts: Arc::new(ServerFacts::clone(&facts)),
         };
         upstream.resume(&described, &declared, &kept).unwrap()
     });
@@ -157,7 +159,7 @@ async fn a_session_that_was_opened_and_used_costs_no_more_than_one_taken_up() {
     let server = PlainServer::start();
     let (upstream, first) = open(&server).await;
     let mut described = described(&server);
-    let declared = Declared::default();
+    let declared = ClientProfile::default();
     call(&first, PARAMS).await;
     until_nothing_is_held(&server).await;
 
@@ -205,9 +207,9 @@ async fn an_idle_session_holds_no_task_and_gives_its_connection_up() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_session_that_can_be_asked_rests_too_though_its_stream_never_falls_silent() {
     let server = PlainServer::start();
-    let declared = Declared {
+    let declared = ClientProfile {
         capabilities: Bytes::from_static(br#"{"elicitation":{}}"#),
-        ..Declared::default()
+        ..ClientProfile::default()
     };
     let (_upstream, session) = open_as(&server, &declared).await;
     call(&session, PARAMS).await;

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::Value;
 use warmline_testkit::LedgerServer;
-use warmline_testkit::personality::Personality;
+use warmline_testkit::faults::personality::Personality;
 
 use super::Background;
-use crate::tells;
-use crate::warmline::{BINARY, Warmline, against_demo};
+use crate::isolated_binary::{BINARY, Warmline, against_demo};
+use crate::{shows, tells};
 
 /// A program keeps what it remembers from one command to the next; another run has another
 /// process; without the gateway nothing is kept, and that is said.
@@ -25,13 +25,12 @@ fn a_program_keeps_its_counter_between_two_commands() {
     assert_eq!(background.counted("trip"), r#"{"count":4}"#);
     let words = ["request", "tools/call", "name=counter", "--run", "trip"];
     let told = background.run(&against_demo(&words, &["--era", "legacy"]));
-    assert!(told.stdout.contains(r#""count": 5"#), "{told}");
+    told.prints(r#""count": 5"#);
     assert_eq!(background.ps("run").len(), 2);
     assert_eq!(background.ps("session").len(), 2);
-    tells!(background.run(&["down"]), @r"
-    exit: 0
-    ----- stderr -----
-    down
+    shows!(background.warmline, @r"
+    $ warmline down
+    2> down
     ");
     let words = against_demo(&["call", "counter", "--run", "late"], &["--era", "legacy"]);
     tells!(background.run(&words), @r#"
@@ -39,8 +38,8 @@ fn a_program_keeps_its_counter_between_two_commands() {
     ----- stdout -----
     {"count":1}
     ----- stderr -----
-    note: `warmline` is a program and ends with this command: run `late` keeps nothing of it yet
-      why: nothing holds it between commands; `warmline up` starts what does
+    note: `warmline` is a program and ends with this command: run `late` keeps nothing of it
+      why: nothing holds it between commands; `warmline up` starts a gateway that does
     "#);
 }
 
@@ -63,11 +62,11 @@ fn what_goes_wrong_is_told_as_without_the_gateway() {
     for (words, hint) in [
         (
             dead.to_vec(),
-            "nobody listens there: start the server, or check host and port",
+            "nothing listens there: start the server, or check host and port",
         ),
         (
             [&["call", "counter"], &broken[..]].concat(),
-            "start it by hand and see what it says: `sh -c",
+            "start it by hand and read its output: `sh -c",
         ),
         (lost, "check whether it was executed before calling again"),
     ] {
@@ -80,7 +79,7 @@ fn what_goes_wrong_is_told_as_without_the_gateway() {
             lines.collect::<Vec<_>>().join("\n")
         };
         let (direct, through) = (alone.run(&words), background.run(&named));
-        assert!(direct.stderr.contains(hint), "{direct}");
+        direct.says(hint);
         assert_eq!(without(direct.to_string()), without(through.to_string()));
     }
 }
@@ -128,7 +127,7 @@ fn the_answer_says_whether_the_session_was_warm() {
     {"account":null,"paid":3,"total":3}
     ----- stderr -----
     · opening a session of run `trip` to `warmline`: [WARMLINE] demo-server --stdio
-    · taken up again, nothing sent: legacy 2025-11-25 · stdio · one process per session
+    · resumed, nothing sent: legacy 2025-11-25 · stdio · one process per session
     → tools/list
     ← 24 tools after [TIME]
       arguments: amount=… (values with --show-values)
@@ -152,7 +151,7 @@ fn a_program_starts_where_its_run_first_named_it() {
     assert_eq!(background.counted_in("one", "third"), r#"{"count":1}"#);
     let folders = |run: &str| {
         let told = background.run(&["ps", "--json"]);
-        assert!(told.stdout.contains(run), "{told}");
+        told.prints(run);
         let lines = background.ps("session");
         let line = lines
             .iter()
@@ -175,7 +174,7 @@ fn a_program_starts_where_its_run_first_named_it() {
         let told = background
             .warmline
             .told(&command.current_dir(&folder).output().unwrap());
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
         std::fs::read_to_string(folder.join("started-in")).unwrap()
     };
     for (folder, run) in [("one", "here"), ("two", "there")] {
@@ -191,7 +190,7 @@ fn a_command_may_decide_otherwise_about_a_server_that_is_there() {
     let era = |words: &[&str], run: &str| {
         let all = [&["call", "counter", "--json", "--run", run], words].concat();
         let told = background.run(&against_demo(&all, &[]));
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
         let said: Value = serde_json::from_str(told.stdout.lines().last().unwrap()).unwrap();
         said["era"].as_str().unwrap().to_owned()
     };
@@ -205,7 +204,7 @@ fn a_command_may_decide_otherwise_about_a_server_that_is_there() {
     ----- stdout -----
     {"count":2}
     ----- stderr -----
-    note: run `three` goes on speaking legacy with `warmline`, not modern
+    note: run `three` keeps speaking legacy with `warmline`, not modern
       why: a run keeps the session that it began with
       hint: name another run, or end this one: `warmline end three`
     "#);
@@ -236,7 +235,7 @@ fn a_program_finds_the_variables_of_its_own_command() {
         .env("PASSED", "on")
         .env("SECRET", "canary");
     let told = background.warmline.told(&command.output().unwrap());
-    assert_eq!(told.exit, 0, "{told}");
+    told.exits(0);
     let variables = std::fs::read_to_string(background.warmline.work().join("variables")).unwrap();
     assert!(variables.contains("TERM=of-the-command\n"), "{variables}");
     assert!(variables.contains("PASSED=on\n"), "{variables}");
@@ -280,7 +279,7 @@ fn a_run_over_http_goes_on_when_the_gateway_comes_and_goes() {
     assert_eq!(background.ps("run").len(), 1);
     assert_eq!(background.run(&["down"]).exit, 0);
     assert_eq!(background.run(&words).stdout.trim(), r#"{"count":4}"#);
-    assert_eq!(server.ledger().received("initialize"), 1);
+    assert_eq!(server.ledger().messages_received("initialize"), 1);
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
@@ -317,11 +316,11 @@ fn a_failure_is_told_as_if_nothing_stood_between() {
         "1s",
     ];
     let told = background.run(&against_demo(&words, &["--", "--fault", fault]));
-    assert_eq!(told.exit, 4, "{told}");
+    told.exits(4);
     let fault = r#"{"tool":"pay","fault":{"crash":"after-executing"}}"#;
     let words = ["call", "pay", "amount=3", "--run", "died"];
     let told = background.run(&against_demo(&words, &["--", "--fault", fault]));
-    assert_eq!(told.exit, 4, "{told}");
+    told.exits(4);
 }
 
 /// A129: what a program remembered is lost with the gateway that held it. The next command of the run
@@ -335,7 +334,7 @@ fn what_a_program_lost_with_the_gateway_is_told_by_the_next_command() {
     let call = |run: &str| {
         let words = ["call", "counter", "--json", "--run", run];
         let told = background.run(&against_demo(&words, &["--era", "legacy"]));
-        assert_eq!(told.exit, 0, "{told}");
+        told.exits(0);
         let last = told.stdout.lines().last().unwrap();
         let said: Value = serde_json::from_str(last).unwrap();
         let lost = said["state_lost"].as_bool().unwrap();
@@ -371,9 +370,9 @@ fn a_home_with_a_long_path_stops_no_command() {
         assert_eq!((told.exit, told.stdout), (0, counted));
     }
     let told = warmline.run(&["up"]);
-    assert_ne!(told.exit, 0, "{told}");
-    assert!(told.stderr.contains("the system allows"), "{told}");
-    assert!(told.stderr.contains("XDG_RUNTIME_DIR"), "{told}");
+    told.fails()
+        .says("the system allows")
+        .says("XDG_RUNTIME_DIR");
     // Where sockets have a folder of their own, it is up there.
     let sockets = warmline.work();
     let warmline = long().with("XDG_RUNTIME_DIR", sockets.to_str().unwrap());

@@ -88,15 +88,15 @@ fn methods_stand_plain_or_not_at_all() {
 
 #[test]
 fn session_ids_are_visible_ascii_of_bounded_length() {
-    assert!(is_session_id(b"0123-abc~!"));
-    assert!(is_session_id(&[b'x'; 1024]));
+    assert!(is_valid_session_id(b"0123-abc~!"));
+    assert!(is_valid_session_id(&[b'x'; 1024]));
     let long = [b'x'; 1025];
     let bad: [&[u8]; 5] = [b"", b"a b", b"a\n", "é".as_bytes(), &long];
-    assert!(bad.into_iter().all(|id| !is_session_id(id)));
+    assert!(bad.into_iter().all(|id| !is_valid_session_id(id)));
 }
 
-fn asked(schema: &str) -> Result<ToolHeaders, HeaderRule> {
-    ToolHeaders::of_schema(schema.as_bytes())
+fn asked(schema: &str) -> Result<ParamHeaders, ParamHeaderError> {
+    ParamHeaders::from_schema(schema.as_bytes())
 }
 
 #[test]
@@ -104,19 +104,19 @@ fn schemas_that_break_a_rule_name_it() {
     let property =
         |inside: &str| format!(r#"{{"type":"object","properties":{{"p":{{{inside}}}}}}}"#);
     let name = |name: &str| property(&format!(r#""type":"string","x-mcp-header":{name}"#));
-    let reserved = |name: &str| HeaderRule::Reserved(name.to_owned());
-    let wrong = || HeaderRule::WrongType("P".to_owned());
+    let reserved = |name: &str| ParamHeaderError::Reserved(name.to_owned());
+    let wrong = || ParamHeaderError::WrongType("P".to_owned());
     #[rustfmt::skip]
-    let table: Vec<(String, HeaderRule)> = vec![
-        (name(r#""""#),                                                   HeaderRule::NoName),
-        (name("7"),                                                       HeaderRule::NoName),
-        (name("null"),                                                    HeaderRule::NoName),
-        (name(r#""a b""#),                                                HeaderRule::NotAToken("a b".into())),
-        (name(r#""a:b""#),                                                HeaderRule::NotAToken("a:b".into())),
-        (name(r#""a\r\nX: y""#),                                          HeaderRule::NotAToken("a\r\nX: y".into())),
-        (name(r#""é""#),                                                  HeaderRule::NotAToken("é".into())),
-        (name(r#""a(b""#),                                                HeaderRule::NotAToken("a(b".into())),
-        (name(r#""a\u0000""#),                                            HeaderRule::NotAToken("a\0".into())),
+    let table: Vec<(String, ParamHeaderError)> = vec![
+        (name(r#""""#),                                                   ParamHeaderError::MissingName),
+        (name("7"),                                                       ParamHeaderError::MissingName),
+        (name("null"),                                                    ParamHeaderError::MissingName),
+        (name(r#""a b""#),                                                ParamHeaderError::InvalidName("a b".into())),
+        (name(r#""a:b""#),                                                ParamHeaderError::InvalidName("a:b".into())),
+        (name(r#""a\r\nX: y""#),                                          ParamHeaderError::InvalidName("a\r\nX: y".into())),
+        (name(r#""é""#),                                                  ParamHeaderError::InvalidName("é".into())),
+        (name(r#""a(b""#),                                                ParamHeaderError::InvalidName("a(b".into())),
+        (name(r#""a\u0000""#),                                            ParamHeaderError::InvalidName("a\0".into())),
         (name(r#""Authorization""#),                                      reserved("Authorization")),
         (name(r#""HOST""#),                                               reserved("HOST")),
         (name(r#""content-length""#),                                     reserved("content-length")),
@@ -125,15 +125,15 @@ fn schemas_that_break_a_rule_name_it() {
         (property(r#""type":"array","x-mcp-header":"P""#),                wrong()),
         (property(r#""type":["string","integer"],"x-mcp-header":"P""#),   wrong()),
         (property(r#""x-mcp-header":"P""#),                               wrong()),
-        (property(r#""type":"array","items":{"type":"string","x-mcp-header":"P"}"#), HeaderRule::OutOfReach),
-        (property(r#""oneOf":[{"type":"string","x-mcp-header":"P"}]"#),   HeaderRule::OutOfReach),
-        (property(r#""not":{"properties":{"q":{"type":"string","x-mcp-header":"P"}}}"#), HeaderRule::OutOfReach),
-        (r#"{"$defs":{"d":{"type":"string","x-mcp-header":"P"}}}"#.into(), HeaderRule::OutOfReach),
-        (r#"{"if":{"properties":{"p":{"x-mcp-header":"P"}}}}"#.into(),     HeaderRule::OutOfReach),
-        (r#"{"patternProperties":{"x":{"x-mcp-header":"P"}}}"#.into(),     HeaderRule::OutOfReach),
-        (r#"{"allOf":[{"properties":{"p":{"x-mcp-header":"P"}}}]}"#.into(), HeaderRule::OutOfReach),
-        (r#"{"type":"string","x-mcp-header":"P"}"#.into(),                 HeaderRule::OutOfReach),
-        (r#"{"properties":{"a":{"type":"string","x-mcp-header":"P"},"b":{"type":"string","x-mcp-header":"p"}}}"#.into(), HeaderRule::Twice("p".into())),
+        (property(r#""type":"array","items":{"type":"string","x-mcp-header":"P"}"#), ParamHeaderError::OutsideProperties),
+        (property(r#""oneOf":[{"type":"string","x-mcp-header":"P"}]"#),   ParamHeaderError::OutsideProperties),
+        (property(r#""not":{"properties":{"q":{"type":"string","x-mcp-header":"P"}}}"#), ParamHeaderError::OutsideProperties),
+        (r#"{"$defs":{"d":{"type":"string","x-mcp-header":"P"}}}"#.into(), ParamHeaderError::OutsideProperties),
+        (r#"{"if":{"properties":{"p":{"x-mcp-header":"P"}}}}"#.into(),     ParamHeaderError::OutsideProperties),
+        (r#"{"patternProperties":{"x":{"x-mcp-header":"P"}}}"#.into(),     ParamHeaderError::OutsideProperties),
+        (r#"{"allOf":[{"properties":{"p":{"x-mcp-header":"P"}}}]}"#.into(), ParamHeaderError::OutsideProperties),
+        (r#"{"type":"string","x-mcp-header":"P"}"#.into(),                 ParamHeaderError::OutsideProperties),
+        (r#"{"properties":{"a":{"type":"string","x-mcp-header":"P"},"b":{"type":"string","x-mcp-header":"p"}}}"#.into(), ParamHeaderError::DuplicateName("p".into())),
     ];
     for (schema, rule) in table {
         assert_eq!(asked(&schema).expect_err(&schema), rule, "{schema}");
@@ -150,7 +150,7 @@ fn words_in_data_and_in_names_are_no_annotations() {
         r#"{"properties":true}"#,
         r"{}",
     ] {
-        assert_eq!(asked(schema), Ok(ToolHeaders::default()), "{schema}");
+        assert_eq!(asked(schema), Ok(ParamHeaders::default()), "{schema}");
     }
 }
 
@@ -165,16 +165,16 @@ fn a_schema_nested_too_deep_is_refused_and_one_that_asks_nothing_is_not_read() {
     };
     let refused = asked(&deep(r#"{"type":"string","x-mcp-header":"P"}"#));
     assert!(
-        matches!(refused, Err(HeaderRule::BadSchema(fault)) if fault.what == crate::protocol::malformed::Fault::TooDeep)
+        matches!(refused, Err(ParamHeaderError::BadSchema(fault)) if fault.kind == crate::message::parse_error::ParseErrorKind::TooDeep)
     );
-    assert_eq!(asked(&deep("{}")), Ok(ToolHeaders::default()));
+    assert_eq!(asked(&deep("{}")), Ok(ParamHeaders::default()));
     assert!(matches!(
         asked("[\"x-mcp-header\"]"),
-        Err(HeaderRule::BadSchema(_))
+        Err(ParamHeaderError::BadSchema(_))
     ));
     assert!(matches!(
         asked("{\"x-mcp-header\""),
-        Err(HeaderRule::BadSchema(_))
+        Err(ParamHeaderError::BadSchema(_))
     ));
 }
 
@@ -209,7 +209,7 @@ fn arguments_are_mirrored_by_their_paths() {
     let tool = asked(SCHEMA).expect("valid");
     assert!(!tool.is_empty());
     for (arguments, headers) in table {
-        let mut found = tool.of(arguments.as_bytes()).expect(arguments);
+        let mut found = tool.headers_for(arguments.as_bytes()).expect(arguments);
         found.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
         let found: Vec<(&str, &str)> = found
             .iter()
@@ -222,19 +222,23 @@ fn arguments_are_mirrored_by_their_paths() {
 #[test]
 fn arguments_that_fit_no_header_are_refused() {
     let tool = asked(SCHEMA).expect("valid");
-    let number = || HeaderRule::NotAnInteger("count".into());
+    let number = || ParamHeaderError::NotAnInteger("count".into());
     #[rustfmt::skip]
     let table = [
         (r#"{"count":9007199254740992}"#,    number()),
         (r#"{"count":-9007199254740992}"#,   number()),
         (r#"{"count":1.5}"#,                 number()),
         (r#"{"count":1e400}"#,               number()),
-        (r#"{"region":["eu"]}"#,             HeaderRule::NotPlain("region".into())),
-        (r#"{"region":{}}"#,                 HeaderRule::NotPlain("region".into())),
-        (r#"{"region":"\ud800"}"#,           HeaderRule::NotPlain("region".into())),
+        (r#"{"region":["eu"]}"#,             ParamHeaderError::NotPrimitive("region".into())),
+        (r#"{"region":{}}"#,                 ParamHeaderError::NotPrimitive("region".into())),
+        (r#"{"region":"\ud800"}"#,           ParamHeaderError::NotPrimitive("region".into())),
     ];
     for (arguments, rule) in table {
-        assert_eq!(tool.of(arguments.as_bytes()), Err(rule), "{arguments}");
+        assert_eq!(
+            tool.headers_for(arguments.as_bytes()),
+            Err(rule),
+            "{arguments}"
+        );
     }
     for bad in [
         "[]",
@@ -243,11 +247,14 @@ fn arguments_that_fit_no_header_are_refused() {
         r#"{"deep":{"er":{"name":"a","name":"b"}}}"#,
     ] {
         assert!(
-            matches!(tool.of(bad.as_bytes()), Err(HeaderRule::BadArguments(_))),
+            matches!(
+                tool.headers_for(bad.as_bytes()),
+                Err(ParamHeaderError::BadArguments(_))
+            ),
             "{bad}"
         );
     }
-    assert_eq!(ToolHeaders::default().of(b"anything"), Ok(vec![]));
+    assert_eq!(ParamHeaders::default().headers_for(b"anything"), Ok(vec![]));
 }
 
 proptest! {
@@ -269,9 +276,12 @@ fn headers_that_frame_a_message_or_speak_for_the_protocol_are_ours_alone() {
         "mcp-param-x",
     ];
     for name in ours {
-        assert!(is_ours(&HeaderName::from_static(name)), "{name}");
+        assert!(is_reserved_header(&HeaderName::from_static(name)), "{name}");
     }
     for name in ["authorization", "traceparent", "x-github-token", "cookie"] {
-        assert!(!is_ours(&HeaderName::from_static(name)), "{name}");
+        assert!(
+            !is_reserved_header(&HeaderName::from_static(name)),
+            "{name}"
+        );
     }
 }

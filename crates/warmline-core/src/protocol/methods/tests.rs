@@ -48,12 +48,12 @@ fn every_method_is_in_the_versions_that_have_it() {
     for (name, versions) in table {
         let method = Method::find(name).expect(name);
         assert_eq!(
-            Version::ALL.map(|version| method.is_in(version)),
+            Version::ALL.map(|version| method.is_in_version(version)),
             *versions,
             "{name}"
         );
         let is_notice = name.starts_with("notifications/");
-        assert_eq!(method.form == Form::Notification, is_notice, "{name}");
+        assert_eq!(method.form == MethodForm::Notification, is_notice, "{name}");
     }
 }
 
@@ -61,7 +61,9 @@ fn every_method_is_in_the_versions_that_have_it() {
 fn only_reads_and_idempotent_controls_may_be_repeated() {
     let unsafe_ones: Vec<&str> = Method::ALL
         .iter()
-        .filter(|method| method.form == Form::Request && method.repeat == Repeat::Unsafe)
+        .filter(|method| {
+            method.form == MethodForm::Request && method.idempotency == Idempotency::NotIdempotent
+        })
         .map(|method| method.name)
         .collect();
     let expected = [
@@ -72,12 +74,15 @@ fn only_reads_and_idempotent_controls_may_be_repeated() {
         "elicitation/create",
     ];
     assert_eq!(unsafe_ones, expected);
-    assert_eq!(repeat_of("tools/list"), Repeat::Safe);
-    assert_eq!(repeat_of("vendor/anything"), Repeat::Unsafe);
+    assert_eq!(method_idempotency("tools/list"), Idempotency::Idempotent);
+    assert_eq!(
+        method_idempotency("vendor/anything"),
+        Idempotency::NotIdempotent
+    );
 }
 
 #[test]
-fn pages_hints_and_names_belong_to_the_methods_that_have_them() {
+fn names_belong_to_the_methods_that_have_them() {
     let names = |has: fn(&Method) -> bool| -> Vec<&str> {
         Method::ALL
             .iter()
@@ -86,48 +91,16 @@ fn pages_hints_and_names_belong_to_the_methods_that_have_them() {
             .collect()
     };
     assert_eq!(
-        names(|m| m.paging == Paging::Pages),
-        [
-            "tools/list",
-            "resources/list",
-            "resources/templates/list",
-            "prompts/list",
-            "tasks/list"
-        ]
-    );
-    assert_eq!(
-        names(|m| m.caching == Caching::Hints),
-        [
-            "server/discover",
-            "tools/list",
-            "resources/list",
-            "resources/templates/list",
-            "resources/read",
-            "prompts/list"
-        ]
-    );
-    assert_eq!(
-        names(|m| m.named_by == Some(NamedBy::Name)),
+        names(|m| m.name_param == Some(NameParam::Name)),
         ["tools/call", "prompts/get"]
     );
     assert_eq!(
-        names(|m| m.named_by == Some(NamedBy::Uri)),
+        names(|m| m.name_param == Some(NameParam::Uri)),
         ["resources/read"]
     );
     assert!(
-        names(|m| m.named_by == Some(NamedBy::TaskId))
+        names(|m| m.name_param == Some(NameParam::TaskId))
             .iter()
             .all(|n| n.starts_with("tasks/"))
     );
-}
-
-#[test]
-fn eras_share_what_any_of_their_versions_share() {
-    let eras = |name: &str| {
-        let method = Method::find(name).expect(name);
-        (method.is_in_era(Era::Legacy), method.is_in_era(Era::Modern))
-    };
-    assert_eq!(eras("elicitation/create"), (true, false));
-    assert_eq!(eras("tools/call"), (true, true));
-    assert_eq!(eras("subscriptions/listen"), (false, true));
 }

@@ -1,21 +1,18 @@
 //! What a modern request must say, and what is told first where it does not.
 
-use serde_json::{Value, json};
-use warmline_gateway::{Auth, Options, Token};
-use warmline_testkit::{Canned, Fault, Personality, Rule};
+use crate::prelude::*;
 
-use super::wire::{Wire, call, request};
-use crate::world::World;
+use super::raw_client::{Wire, call, request};
 
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// One fault, the step that finds it, and what it gets.
-type Step = (&'static str, fn(Wire) -> Wire, (u16, i64));
+type CheckStep = (&'static str, fn(Wire) -> Wire, (u16, i64));
 
 /// The steps of mcp-spec 3.4.6 in their order, as far as a request can fail at them here. Each is
 /// made so that it can be added to any later one.
-const STEPS: [Step; 14] = [
+const STEPS: [CheckStep; 14] = [
     (
         "1 origin",
         |wire| wire.with("Origin", "https://evil.example"),
@@ -92,7 +89,7 @@ fn of_version(wire: Wire, version: &str) -> Wire {
     let is_untouched = wire
         .headers
         .iter()
-        .any(|(_, value)| value == super::wire::VERSION);
+        .any(|(_, value)| value == super::raw_client::VERSION);
     if is_untouched {
         wire.set("MCP-Protocol-Version", version)
     } else {
@@ -103,16 +100,14 @@ fn of_version(wire: Wire, version: &str) -> Wire {
 /// A world whose gateway wants a token, and the request that shows it.
 async fn guarded() -> (World, Wire) {
     let mut world = World::new(Personality::modern()).await;
-    let auth = Auth::tokens(vec![Token::of(world.warm.vault(), "alice", "secret")]);
-    let options = Options {
-        listen: ([127, 0, 0, 1], 0).into(),
-        auth,
-        ..Options::default()
-    };
+    let auth = Auth::tokens(vec![BearerToken::from_text(
+        world.warm.vault(),
+        "alice",
+        "secret",
+    )]);
+    let options = GatewayOptions { auth, ..local() };
     let warm = world.warm.clone();
-    world.gateway = warmline_gateway::Gateway::start(warm, options)
-        .await
-        .unwrap();
+    world.gateway = Gateway::start(warm, options).await.unwrap();
     let right = call("echo", json!({})).with("Authorization", "Bearer secret");
     (world, right)
 }
@@ -304,10 +299,8 @@ async fn errors_of_the_server_pass_with_the_status_of_their_code() {
     assert_eq!(*needed, json!({ "elicitation": { "form": {} } }));
     let error = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"no"}}"#;
     for status in [200, 400] {
-        let refusal = Fault::Reply(Canned::new(status, error).json());
-        world
-            .server
-            .inject(Rule::new(refusal).on_tool("echo").times(1));
+        let refusal = Fault::Reply(CannedReply::new(status, error).json());
+        world.inject(FaultRule::new(refusal).on_tool("echo").times(1));
         let back = call("echo", json!({})).send(&world).await;
         assert_eq!(
             back.refusal(),

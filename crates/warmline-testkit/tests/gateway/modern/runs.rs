@@ -1,14 +1,14 @@
 //! Which run a modern request belongs to.
 
-use serde_json::json;
-use warmline::core::era::Era;
-use warmline_gateway::RunFrom;
-use warmline_testkit::{LegacyLeg, Personality};
+use crate::prelude::*;
 
-use super::wire::{Wire, call};
-use crate::world::World;
+use warmline_engine::relay::RelayHandle as _;
+use warmline_gateway::RunSource;
+use warmline_testkit::LegacySupport;
 
-fn with_meta(wire: Wire, name: &str, value: serde_json::Value) -> Wire {
+use super::raw_client::{Wire, call};
+
+fn with_meta(wire: Wire, name: &str, value: Value) -> Wire {
     wire.changed(|body| body["params"]["_meta"][name] = value)
 }
 
@@ -17,7 +17,7 @@ fn with_meta(wire: Wire, name: &str, value: serde_json::Value) -> Wire {
 #[tokio::test]
 async fn a_run_is_named_by_path_header_meta_or_what_the_operator_named() {
     let world = World::with(Personality::modern(), |mut options| {
-        options.run_from.extend(RunFrom::parse("header:X-Thread"));
+        options.run_from.extend(RunSource::parse("header:X-Thread"));
         options
     })
     .await;
@@ -51,7 +51,7 @@ async fn a_run_is_named_by_path_header_meta_or_what_the_operator_named() {
         assert!(meta.get(ours).is_none(), "{what}: {meta}");
         let Some(run) = run else { continue };
         let identity = world.warm.identity(&format!("anybody/run/{run}"));
-        assert!(identity.join(run).is_ok(), "{what}");
+        assert!(identity.join_run(run).is_ok(), "{what}");
         let ended = Wire {
             headers: Vec::new(),
             ..plain()
@@ -60,7 +60,7 @@ async fn a_run_is_named_by_path_header_meta_or_what_the_operator_named() {
         .body("")
         .http("DELETE");
         assert_eq!(ended.send(&world).await.status, 204, "{what}");
-        assert!(identity.join(run).is_err(), "{what}");
+        assert!(identity.join_run(run).is_err(), "{what}");
     }
     let before = world.warm.snapshot().runs.len();
     for wire in [
@@ -95,27 +95,27 @@ async fn a_name_that_no_run_may_have_is_refused() {
         let back = wire.send(&world).await;
         assert_eq!(back.refusal(), (400, -32602), "{what}: {back:?}");
     }
-    assert_eq!(world.server.ledger().received("tools/call"), 0);
+    assert_eq!(world.received("tools/call"), 0);
     world.finish().await;
 }
 
 /// A server that speaks both eras is met in the era of its client, inside a run too.
 #[tokio::test]
 async fn a_modern_request_in_a_run_stays_modern() {
-    for leg in [LegacyLeg::Sessions, LegacyLeg::Stateless] {
+    for leg in [LegacySupport::Sessions, LegacySupport::Stateless] {
         let mut personality = Personality::dual();
         personality.legacy = leg;
         let world = World::new(personality).await;
         let in_run = || call("echo", json!({})).at("/runs/r/servers/ledger/mcp");
         // The run has a session of the legacy era too, of another client.
         let client = world.client("/runs/r/servers/ledger/mcp");
-        let legacy = client.server("through").unwrap().in_era(Era::Legacy);
+        let legacy = client.server("through").unwrap().with_era(Era::Legacy);
         legacy.call("echo", json!({})).await.unwrap().ok().unwrap();
         for _ in 0..2 {
             let back = in_run().send(&world).await;
             assert_eq!(back.json()["result"]["resultType"], "complete", "{back:?}");
         }
-        let modern = |entry: &warmline_testkit::Entry| {
+        let modern = |entry: &warmline_testkit::LedgerEntry| {
             entry.tool.as_deref() == Some("echo") && entry.era == "modern"
         };
         assert!(world.server.ledger().count(modern) >= 2);

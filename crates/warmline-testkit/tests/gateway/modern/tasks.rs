@@ -1,10 +1,8 @@
 //! Tasks: a handle that a server gave to one caller is no handle of anybody else.
 
-use serde_json::{Value, json};
-use warmline_testkit::{Fault, Personality, Rule};
+use crate::prelude::*;
 
-use super::wire::{Back, Wire, call, request};
-use crate::world::World;
+use super::raw_client::{Back, Wire, call, request};
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// The id of the server's own, which every caller could guess.
@@ -54,7 +52,7 @@ fn with_tasks(world: &World) {
         ("tasks/update", Fault::Result(json!({}))),
     ];
     for (method, answer) in rows {
-        world.server.inject(Rule::new(answer).on(method).always());
+        world.inject(FaultRule::new(answer).on_method(method).always());
     }
 }
 
@@ -140,14 +138,14 @@ async fn a_listen_hears_of_its_own_tasks_alone() {
         world
             .server
             .control()
-            .tell_listens("notifications/tasks", &params);
+            .notify_listens("notifications/tasks", &params);
     };
     tell("task-1");
     tell(OWN);
     world
         .server
         .control()
-        .tell_listens("notifications/tools/list_changed", &json!({}));
+        .notify_listens("notifications/tools/list_changed", &json!({}));
     let told = alice.message().await.unwrap();
     assert_eq!(told["params"]["taskId"], task, "{told}");
     let last = bob.message().await.unwrap();
@@ -198,9 +196,7 @@ async fn a_kind_of_result_that_nobody_declared_is_an_error() {
     for (what, wire, said, expected) in rows {
         let body: Value = serde_json::from_str(&wire.body).unwrap();
         let method = body["method"].as_str().unwrap();
-        world
-            .server
-            .inject(Rule::new(Fault::Result(said)).on(method));
+        world.inject(FaultRule::new(Fault::Result(said)).on_method(method));
         let back = wire.send(&world).await;
         assert_eq!(back.refusal(), (200, expected), "{what}: {back:?}");
         if expected != 0 {
@@ -226,12 +222,12 @@ async fn tasks_of_a_server_without_sessions_are_not_offered_to_legacy_clients() 
             "capabilities": { "tools": {}, "tasks": { "list": {} }, "logging": {} },
         });
         with_tasks(&world);
-        let said = Rule::new(Fault::Result(greeting)).on("initialize");
+        let said = FaultRule::new(Fault::Result(greeting)).on_method("initialize");
         if is_shared {
-            world.server.inject(said.always());
+            world.inject(said.always());
         }
         let mut client = world.greet_as_alice("/servers/ledger/mcp").await;
-        let hello = crate::wire::initialize("2025-11-25", json!({}));
+        let hello = crate::raw_http::initialize("2025-11-25", json!({}));
         client.ticket = String::new();
         let greeted = client.post(&hello).await.answer().await;
         let capabilities = &greeted["result"]["capabilities"];

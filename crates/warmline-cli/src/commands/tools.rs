@@ -1,0 +1,224 @@
+//! `warmline tools`: lists the tools of a server, or shows one of them.
+
+use clap::Args;
+
+use crate::backend::selected_run::{RunSelectionArgs, SelectedRun};
+use crate::backend::{CommandSession, Tool, facts_summary};
+use crate::output::problem::{CliResult, Problem};
+use crate::output::text::{collapse_whitespace, one_line, pad, pluralize, truncate};
+use crate::output::{JsonFields, Report, style};
+use crate::prompt::{PromptListener, ServerRequestArgs};
+use crate::target::{ConnectArgs, ExpectedName, TargetArgs, TargetSpec, extra_word_error};
+
+mod detail;
+
+const USAGE: &str = "\
+warmline tools TARGET [TOOL] [OPTIONS]
+       warmline tools [TOOL] [OPTIONS] -- COMMAND…";
+
+const EXAMPLES: &str = "\
+Examples:
+  warmline tools https://example.com/mcp
+  warmline tools github create_issue
+  warmline tools github --json
+  warmline tools -- npx -y some-server";
+
+/// List the tools of a server, or show one of them
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, override_usage = USAGE)]
+pub(crate) struct ToolsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    run_selection: RunSelectionArgs,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub(super) async fn run(args: &ToolsArgs, report: &'static Report) -> CliResult<u8> {
+    let (spec, tool, rest) = args.target.split(ExpectedName::Tool)?;
+    let Some(spec) = spec else {
+        return Err(Problem::usage("no target given")
+            .with_hint("give a URL, a name, or a command behind `--`"));
+    };
+    if let [extra, ..] = rest {
+        return Err(extra_word_error(extra, &args.target.command)
+            .with_hint("give a server, and at most one tool"));
+    }
+    let run = SelectedRun::from_args(&args.run_selection, &args.connect)?;
+    let target = SelectedRun::resolve_target(run.as_ref(), &spec, &args.connect)?;
+    // Servers may list other tools to clients that answer questions, as calls do.
+    let listener = PromptListener::new(report, &target.server.name, &ServerRequestArgs::default())?;
+    let profile = listener.client_profile();
+    let session = CommandSession::open(&target, run.as_ref(), &profile, report).await?;
+    let tools = session.list_tools().await;
+    let printed = tools.and_then(|tools| match tool {
+        Some(tool) => detail::print_tool(&session, tool, &tools, report),
+        None => {
+            print_tools(&session, &spec, &tools, report);
+            Ok(())
+        },
+    });
+    session.close().await;
+    printed.map(|()| 0)
+}
+
+fn print_tools(session: &CommandSession<'_>, spec: &TargetSpec, tools: &[Tool], report: &Report) {
+    if report.is_json() {
+        return tools
+            .iter()
+            .for_each(|tool| print_definition(session, tool, report));
+    }
+    report.print_note(&format!(
+        "{} · {} · {}",
+        style::name(session.name()),
+        pluralize(tools.len(), "tool"),
+        facts_summary(session.facts())
+    ));
+    for line in tool_lines(tools, report.stdout_width()) {
+        report.print(&line);
+    }
+    if !tools.is_empty() {
+        let target = session.target_argument();
+        let example = match spec {
+            TargetSpec::Command(_) => format!("TOOL {target}"),
+            TargetSpec::Url(_) | TargetSpec::Name(_) => format!("{target} TOOL"),
+        };
+        report.print_cost(&format!("  for one of them: warmline tools {example}"));
+    }
+    let cost = session.session_summary().replace("cold · ", "");
+    report.print_cost(&format!("{:>78}", cost.trim_start_matches(" · ")));
+}
+
+fn print_definition(session: &CommandSession<'_>, tool: &Tool, report: &Report) {
+    let fields = JsonFields::new()
+        .put("server", session.name())
+        .put("tool", tool.name())
+        .put("definition", &tool.0);
+    report.print_object("tool", &fields);
+}
+
+/// Name, arguments, hint and description of each tool. A name has to be typed and is never cut; the
+/// last columns are cut first.
+fn tool_lines(tools: &[Tool], width: usize) -> Vec<String> {
+    let widest = |of: &dyn Fn(&Tool) -> String, most: usize| {
+        let widths = tools.iter().map(|tool| of(tool).chars().count());
+        widths.max().unwrap_or(0).min(most)
+    };
+    let name = |tool: &Tool| one_line(tool.name());
+    let hint = |tool: &Tool| tool.repeat_hint().to_owned();
+    let name_width = widest(&name, MAX_NAME_WIDTH);
+    let hint_width = match width < MIN_WIDTH_FOR_HINTS {
+        true => 0,
+        false => widest(&hint, 13),
+    };
+    let room = width.saturating_sub(2 + name_width + 2);
+    let most = match width < MIN_WIDTH_FOR_DESCRIPTION {
+        true => room,
+        false => room / 3,
+    };
+    let args_width = widest(&argument_summary, most.min(MAX_ARGUMENTS_WIDTH));
+    let line = |tool: &Tool| {
+        let mut line = format!("  {}", pad(&name(tool), name_width));
+        let mut arguments = argument_summary(tool);
+        // Nothing is cut for programs.
+        if width < usize::MAX {
+            arguments = truncate(&arguments, args_width);
+        }
+        for (text, column) in [(arguments, args_width), (hint(tool), hint_width)] {
+            if column > 0 {
+                line.push_str(&format!("  {}", pad(&text, column)));
+            }
+        }
+        let left = width.saturating_sub(line.chars().count() + 2);
+        if width >= MIN_WIDTH_FOR_DESCRIPTION && left >= MIN_DESCRIPTION_WIDTH {
+            let summary = truncate(&collapse_whitespace(tool.summary()), left);
+            line.push_str(&format!("  {summary}"));
+        }
+        let styled = style::name(&name(tool));
+        line.trim_end().replacen(&name(tool), &styled, 1)
+    };
+    tools.iter().map(line).collect()
+}
+
+/// Names of the arguments, required ones first, the others in brackets.
+fn argument_summary(tool: &Tool) -> String {
+    let schema = tool.schema();
+    let required = schema.required();
+    let needed = required.iter().map(|name| one_line(name));
+    let optional = schema
+        .names()
+        .into_iter()
+        .filter(|name| !required.contains(name));
+    needed
+        .chain(optional.map(|name| format!("[{}]", one_line(name))))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Narrower terminals show no descriptions.
+const MIN_WIDTH_FOR_DESCRIPTION: usize = 72;
+/// Narrower terminals show no hints.
+const MIN_WIDTH_FOR_HINTS: usize = 100;
+/// Longer names and arguments stand out of their columns.
+const MAX_NAME_WIDTH: usize = 32;
+const MAX_ARGUMENTS_WIDTH: usize = 40;
+const MIN_DESCRIPTION_WIDTH: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tools() -> Vec<Tool> {
+        let long = "a_name_that_is_much_longer_than_every_column_for_names";
+        vec![
+            Tool(json!({
+                "name": "pay",
+                "title": "Pay",
+                "description": "Pays an amount.\n\nAnd tells it to nobody at all, whatever becomes of it.",
+                "annotations": {"readOnlyHint": true},
+                "inputSchema": {"properties": {"amount": {}, "to": {"default": "me"}}, "required": ["amount", "to"]},
+            })),
+            Tool(json!({"name": long, "title": "Only a title"})),
+        ]
+    }
+
+    fn plain(width: usize) -> Vec<String> {
+        let styled = tool_lines(&tools(), width);
+        styled
+            .iter()
+            .map(|line| anstream::adapter::strip_str(line).to_string())
+            .collect()
+    }
+
+    #[test]
+    fn a_name_is_never_cut_and_a_description_gives_way() {
+        let long = "  a_name_that_is_much_longer_than_every_column_for_names";
+        #[rustfmt::skip]
+        let table = [
+            (110, "  pay                               amount [to]  read-only  Pays an amount. And tells it to nobody at all, wh…"),
+            (80,  "  pay                               amount [to]  Pays an amount. And tells it t…"),
+            (48,  "  pay                               amount [to]"),
+            (40,  "  pay                               amo…"),
+        ];
+        for (width, line) in table {
+            let lines = plain(width);
+            assert_eq!(lines[0], line);
+            assert!(lines[1].starts_with(long), "{lines:?}");
+            assert!(lines[0].chars().count() <= width);
+        }
+    }
+
+    #[test]
+    fn nothing_is_cut_for_a_program() {
+        assert_eq!(
+            plain(usize::MAX),
+            [
+                "  pay                               amount [to]  read-only  Pays an amount. And tells it to nobody at all, whatever becomes of it.",
+                "  a_name_that_is_much_longer_than_every_column_for_names                          Only a title",
+            ]
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! `warmline url`: the URL and the token of a server at the gateway, and snippets for clients.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use warmline_config::gateway_settings::{AuthMode, GatewaySettings};
+use warmline_config::{Config, parse_url};
+use warmline_core::error::code::Code;
+use warmline_engine::settings::{SettingOrigin, SettingsGroup as _};
+use warmline_gateway::auth::token_store::TokenStore;
+
+use crate::backend::selected_run::check_run_name;
+use crate::hints::did_you_mean;
+use crate::output::problem::{CliResult, Problem};
+use crate::output::{JsonFields, Report};
+use crate::target::{folders_and_trust, state_folder};
+
+mod snippets;
+
+const LONG_HELP: &str = "\
+Print the URL and the token for using a server through the gateway, or a snippet for a client.
+
+Nothing is contacted: the address comes from the configuration, the token from the state folder of
+the gateway. The output holds the token of this machine: it is a secret.";
+
+const EXAMPLES: &str = "\
+Examples:
+  warmline url github
+  warmline url github --for langchain
+  warmline url --for claude
+  warmline url browser --for curl --run trip";
+
+/// Print URL, token or a client snippet for a server of the gateway
+#[derive(Debug, Args)]
+#[command(long_about = LONG_HELP, after_long_help = EXAMPLES)]
+pub(crate) struct UrlArgs {
+    /// The server; default is all servers in one
+    pub(crate) name: Option<String>,
+    /// Print a snippet for this client
+    #[arg(long = "for", value_name = "CLIENT")]
+    pub(crate) client: Option<SnippetClient>,
+    /// A run for the path: all users of this URL share one session with the server
+    #[arg(long, value_name = "NAME")]
+    pub(crate) run: Option<String>,
+    /// The URL of the gateway, if it is not where it listens
+    #[arg(long = "at", value_name = "URL")]
+    pub(crate) gateway_url: Option<String>,
+    /// A configuration file, instead of those in the default places
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The state folder of the gateway
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SnippetClient {
+    Langchain,
+    Claude,
+    Cursor,
+    Vscode,
+    OpenaiAgents,
+    PydanticAi,
+    Python,
+    Typescript,
+    Curl,
+}
+
+pub(super) struct ClientEndpoint {
+    pub(super) name: String,
+    pub(super) url: String,
+    /// The same with a run in its path that the client fills in as `{run}`.
+    pub(super) run_url: String,
+    pub(super) run_name: String,
+    /// The token or a placeholder; none without authentication.
+    pub(super) token: Option<String>,
+}
+
+pub(super) fn run(typed: &UrlArgs, report: &Report) -> CliResult<u8> {
+    let (folders, store) = folders_and_trust()?;
+    let config = Config::read_skipping_untrusted(typed.config.as_deref(), &folders, &store)?;
+    let mut settings = config.gateway_settings(&store);
+    settings.apply_process_environment()?;
+    // A gateway elsewhere may use other files.
+    let name = typed
+        .name
+        .as_deref()
+        .filter(|_| typed.gateway_url.is_none());
+    name.map_or(Ok(()), |name| check_declared(name, &config))?;
+    let token = client_token(&settings, typed)?;
+    let place = client_endpoint(typed, &settings, token)?;
+    match (typed.client, report.is_json()) {
+        (client, true) => {
+            let paste = client.map(|client| snippets::snippet(client, &place));
+            let fields = JsonFields::new()
+                .put("name", &place.name)
+                .put("url", &place.url)
+                .put("token", &place.token)
+                .put("paste", paste);
+            report.print_object("url", &fields);
+        },
+        (Some(client), false) => report.print(&snippets::snippet(client, &place)),
+        (None, false) => {
+            report.print(&place.url);
+            if let Some(token) = &place.token {
+                report.print(&format!("Authorization: Bearer {token}"));
+            }
+        },
+    }
+    if typed.gateway_url.is_none() && !report.is_json() {
+        report.print_note(&format!(
+            "the gateway listens on `{}` by {}; if `serve` uses another address, add --at http://HOST:PORT",
+            settings.listen,
+            origin_text(&settings.origin("gateway.listen"))
+        ));
+    }
+    if place.token.as_deref() == Some(TOKEN_PLACEHOLDER) && !report.is_json() {
+        report.print_note(match settings.auth {
+            AuthMode::Jwt => "replace YOUR_TOKEN by a JWT for this gateway",
+            AuthMode::Local | AuthMode::Tokens | AuthMode::Proxy | AuthMode::None => {
+                "replace YOUR_TOKEN by a token: `warmline token new NAME` makes one"
+            },
+        });
+    }
+    if let Some(name) = name.filter(|_| config.declarations().next().is_none()) {
+        report.warn(&format!(
+            "no file declares `{name}`: it only exists if `serve` names it"
+        ));
+    }
+    if typed.client == Some(SnippetClient::Claude) && typed.name.is_none() {
+        report.print_note("this is all servers in one; for one of them: `warmline url NAME`");
+    }
+    Ok(0)
+}
+
+/// Stands for a token that only its caller knows.
+const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
+
+/// Checks that the files declare a name. If they declare none, `serve` may name it.
+fn check_declared(name: &str, config: &Config) -> CliResult<()> {
+    let names: Vec<&str> = config
+        .declarations()
+        .map(|(_, declaration)| declaration.name.as_str())
+        .collect();
+    if names.is_empty() || names.contains(&name) {
+        return Ok(());
+    }
+    let what = format!("no server is configured as `{}`", name.escape_debug());
+    let hint = did_you_mean(name, names).unwrap_or_else(|| {
+        "`warmline doctor` lists those that are; `--at URL` names another gateway".to_owned()
+    });
+    Err(Problem::new(Code::ServerUnknown, what).with_hint(hint))
+}
+
+fn origin_text(origin: &SettingOrigin) -> String {
+    match origin {
+        SettingOrigin::Default | SettingOrigin::Builder | SettingOrigin::MachineLimit => {
+            "default".to_owned()
+        },
+        SettingOrigin::Environment(_) | SettingOrigin::File { .. } => origin.to_string(),
+    }
+}
+
+fn client_token(settings: &GatewaySettings, typed: &UrlArgs) -> CliResult<Option<String>> {
+    match settings.auth {
+        AuthMode::None | AuthMode::Proxy => Ok(None),
+        AuthMode::Tokens | AuthMode::Jwt => Ok(Some(TOKEN_PLACEHOLDER.to_owned())),
+        AuthMode::Local => {
+            let state = state_folder(typed.state_dir.as_deref())?;
+            let local = TokenStore::in_state_folder(&state).local_token();
+            let local = local.map_err(|error| {
+                Problem::usage("cannot read or make the token of this machine")
+                    .with_cause(error.to_string())
+                    .with_hint("name the state folder of the gateway with --state-dir")
+            })?;
+            Ok(Some(local))
+        },
+    }
+}
+
+fn client_endpoint(
+    typed: &UrlArgs,
+    settings: &GatewaySettings,
+    token: Option<String>,
+) -> CliResult<ClientEndpoint> {
+    let base = base_url(typed, settings)?;
+    let inside = match &typed.name {
+        Some(name) => format!("servers/{name}/mcp"),
+        None => "mcp".to_owned(),
+    };
+    if let Some(run) = &typed.run {
+        check_run_name(run, "")?;
+    }
+    Ok(ClientEndpoint {
+        name: typed.name.clone().unwrap_or_else(|| "warmline".to_owned()),
+        url: match &typed.run {
+            Some(run) => format!("{base}/runs/{run}/{inside}"),
+            None => format!("{base}/{inside}"),
+        },
+        run_url: format!("{base}/runs/{{run}}/{inside}"),
+        run_name: typed.run.clone().unwrap_or_else(|| "chat-1".to_owned()),
+        token,
+    })
+}
+
+fn base_url(typed: &UrlArgs, settings: &GatewaySettings) -> CliResult<String> {
+    if let Some(at) = &typed.gateway_url {
+        parse_url(at).map_err(|why| Problem::usage("--at is not a URL").with_cause(why))?;
+        return Ok(at.trim_end_matches('/').to_owned());
+    }
+    let listen = settings.listen;
+    if listen.port() == 0 || listen.ip().is_unspecified() {
+        let what = format!("the gateway listens on `{listen}`, which is not an address to call");
+        return Err(Problem::usage(what).with_hint("add its address: --at http://HOST:PORT"));
+    }
+    Ok(format!("{}://{listen}", settings.scheme()))
+}

@@ -1,0 +1,4 @@
+//! Error codes, and the reasons beside them.
+
+pub mod code;
+pub mod reason;

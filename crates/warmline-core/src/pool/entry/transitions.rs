@@ -1,0 +1,483 @@
+//! The transitions that events are made of.
+
+use std::num::NonZeroU32;
+
+use super::{EntryPhase, EntryState};
+use crate::pool::events::{Effect, Effects, LeaseRefusal};
+use crate::pool::session::{CheckNeed, LeaseKind, Session, SessionState, SessionUsage};
+use crate::pool::stability::Stability;
+use crate::pool::waiters::Waiter;
+use crate::pool::{
+    EndCondition, EndReason, Generation, HealthCheckResult, LeaseMode, LeaseOutcome, LossReport,
+    Sharing, StateLoss, expiry,
+};
+use crate::time::Tick;
+
+impl EntryState {
+    /// The only place where a session changes state: it keeps the counts and closes sessions.
+    pub(super) fn set_state(
+        &mut self,
+        at: usize,
+        next: SessionState,
+        now: Tick,
+        out: &mut Effects,
+    ) {
+        let Some(session) = self.sessions.get_mut(at) else {
+            return self.count_invalid_event();
+        };
+        let before = std::mem::replace(&mut session.state, next);
+        let generation = session.generation;
+        self.counts.subtract(&before);
+        self.counts.add(&next);
+        if let SessionState::Closed(why) = next {
+            self.sessions.remove(at);
+            self.note_if_empty(now);
+            // What was never open cannot be closed.
+            if before != SessionState::Opening {
+                out.push(Effect::CloseSession(generation, why));
+            }
+        }
+    }
+
+    pub(super) fn close_session(
+        &mut self,
+        at: usize,
+        why: EndReason,
+        now: Tick,
+        out: &mut Effects,
+    ) {
+        self.set_state(at, SessionState::Closed(why), now, out);
+    }
+
+    /// Refuses new leases and closes an idle session. An opening is decided when it ends.
+    pub(super) fn retire_session(
+        &mut self,
+        at: usize,
+        why: EndReason,
+        now: Tick,
+        out: &mut Effects,
+    ) {
+        let Some(session) = self.sessions.get(at) else {
+            return;
+        };
+        match session.state {
+            SessionState::Idle => {
+                self.note_state_loss(at, why);
+                self.close_session(at, why, now, out);
+            },
+            SessionState::Leased { leases, kind } => {
+                self.note_state_loss(at, why);
+                self.set_state(
+                    at,
+                    SessionState::Retiring {
+                        leases,
+                        kind,
+                        reason: why,
+                    },
+                    now,
+                    out,
+                );
+            },
+            SessionState::Opening | SessionState::Retiring { .. } | SessionState::Closed(_) => {},
+        }
+    }
+
+    /// The session is lost, and its key continues. If its server ended it, its siblings may be lost
+    /// too.
+    pub(super) fn lose_session(&mut self, at: usize, why: EndReason, now: Tick, out: &mut Effects) {
+        let Some(session) = self.sessions.get(at).filter(|one| one.state.is_usable()) else {
+            return;
+        };
+        let generation = session.generation;
+        out.push(Effect::SessionLost(generation, why));
+        self.note_short_lived(at, why, now, out);
+        self.retire_session(at, why, now, out);
+        if !why.is_server_side() {
+            return;
+        }
+        for sibling in &mut self.sessions {
+            if sibling.state.is_usable() {
+                sibling.check_need = CheckNeed::BeforeNextUse;
+            }
+        }
+    }
+
+    /// Reports a session that the server ended before it was of use.
+    pub(super) fn note_short_lived(
+        &mut self,
+        at: usize,
+        why: EndReason,
+        now: Tick,
+        out: &mut Effects,
+    ) {
+        let proof = self.policy.stability;
+        if let Some(session) = self.sessions.get_mut(at)
+            && why.is_server_side()
+            && session.stability == Stability::Undecided
+            && proof.is_failed_by(session, now)
+        {
+            session.stability = Stability::ShortLived;
+            let (generation, opened) = (session.generation, session.opened_at);
+            out.push(Effect::SessionShortLived(generation, opened));
+        }
+    }
+
+    pub(super) fn apply_lease_outcome(
+        &mut self,
+        at: usize,
+        outcome: LeaseOutcome,
+        now: Tick,
+        out: &mut Effects,
+    ) {
+        let (sharing, proof) = (self.policy.sharing, self.policy.stability);
+        let Some(session) = self.sessions.get_mut(at) else {
+            return;
+        };
+        let before = session.usage;
+        match outcome {
+            LeaseOutcome::Unused => return,
+            LeaseOutcome::Answered {
+                stateful: left_state,
+            } => {
+                let past = if left_state {
+                    SessionUsage::Stateful
+                } else {
+                    SessionUsage::Served
+                };
+                session.usage = before.max(past);
+                session.last_alive = now;
+                session.timed_out_checks = 0;
+                session.check_need = CheckNeed::AfterIdle;
+                if session.stability != Stability::Stable && proof.is_met_by(session, now) {
+                    session.stability = Stability::Stable;
+                    let generation = session.generation;
+                    out.push(Effect::SessionStable(generation));
+                }
+            },
+            LeaseOutcome::ConnectionFailed => session.check_need = CheckNeed::BeforeNextUse,
+            // A caller that leaves may leave a mess, unless it shared the session with others.
+            LeaseOutcome::Cancelled if sharing == Sharing::SideBySide => {},
+            LeaseOutcome::Cancelled => session.check_need = CheckNeed::BeforeNextUse,
+            LeaseOutcome::SessionEnded(_) => {},
+        }
+        session.last_used = now;
+        let (state, past) = (session.state, session.usage);
+        // It answered after it was marked as lost: that state is lost too.
+        if let SessionState::Retiring { reason: why, .. } = state
+            && past > before
+        {
+            self.note_state_loss(at, why);
+        }
+    }
+
+    pub(super) fn apply_check_result(
+        &mut self,
+        at: usize,
+        health: HealthCheckResult,
+        now: Tick,
+        out: &mut Effects,
+    ) {
+        let ends = self.policy.end_condition;
+        let Some(session) = self.sessions.get_mut(at) else {
+            return;
+        };
+        match (health, ends) {
+            (HealthCheckResult::Alive, _) => {
+                session.last_alive = now;
+                session.timed_out_checks = 0;
+                session.check_need = CheckNeed::AfterIdle;
+            },
+            (HealthCheckResult::Gone, _) => self.lose_session(at, EndReason::Gone, now, out),
+            (HealthCheckResult::TimedOut, EndCondition::WithRunEnd) => {
+                session.timed_out_checks = session.timed_out_checks.saturating_add(1);
+                session.check_need = CheckNeed::SkipOnce;
+                if session.timed_out_checks >= expiry::MAX_TIMED_OUT_CHECKS {
+                    self.lose_session(at, EndReason::CheckFailed, now, out);
+                }
+            },
+            // A failed connection is no verdict: the session may be alive. The state of a run
+            // outweighs a doubt.
+            (HealthCheckResult::Unreachable, _)
+            | (HealthCheckResult::Refused, EndCondition::WithRunEnd) => {
+                session.check_need = CheckNeed::SkipOnce;
+            },
+            (HealthCheckResult::TimedOut | HealthCheckResult::Refused, EndCondition::AtLimits) => {
+                self.lose_session(at, EndReason::CheckFailed, now, out);
+            },
+        }
+    }
+
+    pub(super) fn release_lease(&mut self, at: usize, now: Tick, out: &mut Effects) {
+        let Some(session) = self.sessions.get(at) else {
+            return;
+        };
+        let next = match session.state {
+            SessionState::Leased { leases, kind } => match one_fewer(leases) {
+                Some(leases) => SessionState::Leased { leases, kind },
+                None => SessionState::Idle,
+            },
+            SessionState::Retiring {
+                leases,
+                kind,
+                reason,
+            } => match one_fewer(leases) {
+                Some(leases) => SessionState::Retiring {
+                    leases,
+                    kind,
+                    reason,
+                },
+                None => SessionState::Closed(reason),
+            },
+            SessionState::Opening | SessionState::Idle | SessionState::Closed(_) => {
+                return self.count_invalid_event();
+            },
+        };
+        self.set_state(at, next, now, out);
+    }
+
+    /// Retires expired sessions, grants what can be granted, and opens or checks what is missing.
+    pub(super) fn serve_queue(&mut self, now: Tick, out: &mut Effects) {
+        if self.phase != EntryPhase::Live {
+            return;
+        }
+        self.retire_expired(now, out);
+        while let Some(first) = self.queue.front() {
+            let Some(at) = self.best_session_for(first.mode, now) else {
+                return self.open_or_check(now, out);
+            };
+            self.queue.pop_front();
+            self.grant_lease(first, at, now, out);
+        }
+    }
+
+    pub(super) fn retire_expired(&mut self, now: Tick, out: &mut Effects) {
+        for at in (0..self.sessions.len()).rev() {
+            let Some(session) = self.sessions.get(at) else {
+                continue;
+            };
+            let too_many = session.state == SessionState::Idle
+                && self.policy.end_condition == EndCondition::AtLimits
+                && self.used_slots() > self.max_slots();
+            let over = expiry::expiry_reason(session, &self.policy, self.seed.into(), now);
+            if let Some(why) = over.or(too_many.then_some(EndReason::Evicted)) {
+                self.retire_session(at, why, now, out);
+            }
+        }
+    }
+
+    /// The session for a caller, if one is free: the most recently used one, so that others can
+    /// become idle and close.
+    pub(super) fn best_session_for(&self, want: LeaseMode, now: Tick) -> Option<usize> {
+        let fits = |session: &Session| match session.state {
+            SessionState::Idle => !expiry::needs_check(session, &self.policy, now),
+            SessionState::Leased { kind, .. } => {
+                kind == LeaseKind::Shared
+                    && want == LeaseMode::Shared
+                    && self.policy.sharing == Sharing::SideBySide
+            },
+            SessionState::Opening | SessionState::Retiring { .. } | SessionState::Closed(_) => {
+                false
+            },
+        };
+        let fitting = self
+            .sessions
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| fits(one));
+        fitting
+            .max_by_key(|(_, one)| one.last_used)
+            .map(|(at, _)| at)
+    }
+
+    pub(super) fn grant_lease(&mut self, waiter: Waiter, at: usize, now: Tick, out: &mut Effects) {
+        let kind = match (waiter.mode, self.policy.sharing) {
+            (LeaseMode::Exclusive, _) => LeaseKind::Exclusive,
+            (LeaseMode::Shared, Sharing::SideBySide) => LeaseKind::Shared,
+            (LeaseMode::Shared, Sharing::Serial | Sharing::OnePerCaller) => LeaseKind::Single,
+        };
+        let Some(session) = self.sessions.get_mut(at) else {
+            return self.count_invalid_event();
+        };
+        let leases = NonZeroU32::MIN.saturating_add(session.state.leases());
+        let generation = session.generation;
+        session.last_used = now;
+        if session.check_need == CheckNeed::SkipOnce {
+            session.check_need = CheckNeed::BeforeNextUse;
+        }
+        self.set_state(at, SessionState::Leased { leases, kind }, now, out);
+        out.push(Effect::GrantLease {
+            waiter: waiter.id,
+            generation,
+            loss: self.last_loss,
+        });
+    }
+
+    /// Opens or checks at most one session per queued caller, or one in all if they share it.
+    fn open_or_check(&mut self, now: Tick, out: &mut Effects) {
+        let checking = self
+            .sessions
+            .iter()
+            .filter(|one| is_being_checked(&one.state))
+            .count();
+        let mut coming = self.counts.opening + u32::try_from(checking).unwrap_or(u32::MAX);
+        let wanted = match self.policy.sharing {
+            Sharing::SideBySide | Sharing::Serial => 1,
+            Sharing::OnePerCaller => self.queue.len(),
+        };
+        while coming < wanted {
+            let resting = self
+                .sessions
+                .iter()
+                .position(|one| one.state == SessionState::Idle);
+            if let Some(at) = resting {
+                let (leases, kind) = (NonZeroU32::MIN, LeaseKind::Check);
+                let Some(generation) = self.sessions.get(at).map(|one| one.generation) else {
+                    return;
+                };
+                self.set_state(at, SessionState::Leased { leases, kind }, now, out);
+                out.push(Effect::CheckSession(generation));
+            } else if self.used_slots() < self.max_slots() {
+                out.push(self.start_opening(now));
+            } else {
+                return;
+            }
+            coming += 1;
+        }
+    }
+
+    fn start_opening(&mut self, now: Tick) -> Effect {
+        let generation = self.next_generation;
+        self.next_generation = generation.next();
+        let opening = Session::opening(generation, now);
+        self.counts.add(&opening.state);
+        self.sessions.push(opening);
+        Effect::OpenSession(generation)
+    }
+
+    /// The number of a session that has one already. Numbers are never used twice.
+    pub(super) fn assign_generation(
+        &mut self,
+        opening: Generation,
+        asked: Option<Generation>,
+        out: &mut Effects,
+    ) -> Generation {
+        let is_new = |number: &Generation| *number >= self.next_generation;
+        let Some(to) = asked.filter(is_new) else {
+            return opening;
+        };
+        self.next_generation = to.next();
+        out.push(Effect::Renumber { from: opening, to });
+        to
+    }
+
+    /// How many sessions count toward the maximum. A shared session that retires beside its
+    /// replacement does not count: a busy one could not be replaced otherwise.
+    pub(super) fn used_slots(&self) -> u32 {
+        let takes = |session: &&Session| match self.policy.sharing {
+            Sharing::OnePerCaller => session.state.counts_toward_max(),
+            Sharing::SideBySide | Sharing::Serial => {
+                session.state == SessionState::Opening || session.state.is_usable()
+            },
+        };
+        let taken = self.sessions.iter().filter(takes).count();
+        u32::try_from(taken).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn max_slots(&self) -> u32 {
+        match self.policy.sharing {
+            Sharing::SideBySide | Sharing::Serial => 1,
+            Sharing::OnePerCaller => self.policy.max_sessions.max(1),
+        }
+    }
+
+    pub(super) fn refuse_all_waiters(&mut self, refusal: LeaseRefusal, out: &mut Effects) {
+        for waiter in self.queue.drain() {
+            let waiter = waiter.id;
+            out.push(Effect::RefuseLease(waiter, refusal));
+        }
+    }
+
+    fn note_state_loss(&mut self, at: usize, why: EndReason) {
+        let Some(session) = self.sessions.get(at) else {
+            return;
+        };
+        let told =
+            is_reportable_loss(why, self.policy.end_condition) && self.phase == EntryPhase::Live;
+        if told && session.usage == SessionUsage::Stateful {
+            self.record_loss(session.generation, why, StateLoss::PRIOR_LOSS + 1);
+        }
+    }
+
+    /// `first` is its number if it is the key's first loss.
+    pub(super) fn record_loss(&mut self, generation: Generation, why: EndReason, first: u16) {
+        let next = |before: StateLoss| before.number.wrapping_add(1);
+        self.last_loss = Some(StateLoss {
+            generation,
+            reason: why,
+            number: self.last_loss.map_or(first, next),
+            report: LossReport::Unreported,
+        });
+    }
+
+    pub(super) fn note_if_empty(&mut self, now: Tick) {
+        if self.is_empty() {
+            self.empty_since = now;
+        }
+    }
+
+    /// The index of the session of this number, if it is in one of these states.
+    pub(super) fn find_session(
+        &self,
+        generation: Generation,
+        is_it: impl Fn(&SessionState) -> bool,
+    ) -> Option<usize> {
+        self.sessions
+            .iter()
+            .position(|one| one.generation == generation && is_it(&one.state))
+    }
+
+    /// The index of the opening of this number.
+    pub(super) fn find_opening(&self, generation: Generation) -> Option<usize> {
+        self.find_session(generation, |state| *state == SessionState::Opening)
+    }
+
+    /// Events may come late after the end of a key; those are not counted.
+    pub(super) fn count_invalid_event(&mut self) {
+        if self.phase == EntryPhase::Live {
+            self.invalid_events = self.invalid_events.saturating_add(1);
+        }
+    }
+}
+
+/// Whether the end of a session with state is a loss to report. Shared sessions end by their
+/// limits, as callers know; a run loses what it relied on.
+const fn is_reportable_loss(why: EndReason, ends: EndCondition) -> bool {
+    match why {
+        EndReason::RunEnded | EndReason::Drained | EndReason::Retained | EndReason::OpenFailed => {
+            false
+        },
+        EndReason::MaxAge | EndReason::MaxIdle | EndReason::Evicted | EndReason::Reloaded => {
+            matches!(ends, EndCondition::WithRunEnd)
+        },
+        EndReason::ByOperator
+        | EndReason::CheckFailed
+        | EndReason::Gone
+        | EndReason::CredentialRefused
+        | EndReason::Expired
+        | EndReason::Bug => true,
+    }
+}
+
+const fn is_being_checked(state: &SessionState) -> bool {
+    matches!(
+        state,
+        SessionState::Leased {
+            kind: LeaseKind::Check,
+            ..
+        }
+    )
+}
+
+fn one_fewer(leases: NonZeroU32) -> Option<NonZeroU32> {
+    NonZeroU32::new(leases.get() - 1)
+}

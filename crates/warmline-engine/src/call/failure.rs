@@ -1,0 +1,312 @@
+//! Failed attempts: what they show, whether the request is sent again, and what is repaired before.
+
+use std::sync::Arc;
+
+use warmline_core::delivery::{Delivery, Idempotency};
+use warmline_core::error::code::{Code, Reason};
+use warmline_core::exchange::{Diagnostic, Request};
+use warmline_core::policy::SessionMode;
+use warmline_core::pool::{EndReason, LeaseOutcome};
+use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneRemedy};
+use warmline_core::retry::idempotency;
+use warmline_core::retry::{
+    Attempt, BudgetState, CredentialRefresh, FailureClass, RetryDecision, RetryPreparation,
+    StreamedOutput,
+};
+
+use super::lists::{ListFreshness, tool_list};
+use super::route::{self, Route};
+use super::{AttemptOutcome, CallState, fresh_call_id};
+use crate::credentials::{Credential, RefreshOutcome};
+use crate::error::Error;
+use crate::events::{Event, Fingerprint, SessionRef};
+use crate::metrics::{HealCause, HealResult, RefreshResult};
+use crate::session_factory::SessionFactory;
+use warmline_platform::clock;
+use warmline_pool::Lease;
+
+impl CallState<'_> {
+    pub(super) async fn handle_failure(
+        &mut self,
+        route: &Route,
+        lease: Lease<SessionFactory>,
+        mut failed: FailedAttempt,
+    ) -> AttemptOutcome {
+        let retired = lease.session.retired_reason();
+        self.note_lost_session_age(&lease, &failed.diagnostic);
+        let outcome = lease_outcome(&failed.diagnostic, retired);
+        let class = self.failure_class(&failed.diagnostic, retired, outcome);
+        let mut idempotency = failed.idempotency;
+        lease.settle(outcome);
+        // The tools may not be listed yet: now the tool's own hints matter.
+        if failed.delivery == Delivery::Unknown
+            && idempotency == Idempotency::NotIdempotent
+            && failed.streamed_output == StreamedOutput::None
+            && class != FailureClass::Permanent
+        {
+            idempotency = self.classify_idempotency(route, self.fetch_tool_hints().await);
+        }
+        self.note_failure(route, &failed.diagnostic);
+        if let (Some(held), LeaseOutcome::SessionEnded(_)) = (self.exclusive, outcome) {
+            held.holder.release();
+            return AttemptOutcome::Done(Err(self.lease_lost_error(route, failed)));
+        }
+        let credential = route.setup().credential.as_ref();
+        failed.diagnostic = Credential::name_source_in(credential, failed.diagnostic);
+        let attempt = self.describe_attempt(&failed, idempotency, class, credential);
+        let now = self.caller.engine.tick();
+        let next = self
+            .server
+            .with_retry_budget(now, |budget| budget.decide_retry(&attempt, now));
+        let RetryDecision::Retry {
+            preparation, delay, ..
+        } = next
+        else {
+            return AttemptOutcome::Done(Err(self.final_error(failed)));
+        };
+        let again = failed.request.take();
+        let again = again.unwrap_or_else(|| self.build_request());
+        if preparation == RetryPreparation::RefreshCredential
+            && let (Some(credential), Some(epoch)) = (credential, failed.credential_epoch)
+            && !self.refresh_credential(credential, epoch).await
+        {
+            return AttemptOutcome::Done(Err(self.final_error(failed)));
+        }
+        self.record_retry(route, &failed, preparation);
+        // Even the shortest sleep would let others pass in the queue.
+        if !delay.is_zero() {
+            clock::sleep(delay).await;
+        }
+        // A pause that the server asked for counts as queued.
+        if failed.diagnostic.retry_after.is_some() {
+            self.queued_for = self.queued_for.saturating_add(delay);
+        }
+        let id = self.request.call_id.clone().unwrap_or_else(fresh_call_id);
+        let params = idempotency::with_attempt_meta(again.params(), &id, self.history.attempts());
+        AttemptOutcome::Retry(again.with_params(params))
+    }
+
+    fn describe_attempt(
+        &self,
+        failed: &FailedAttempt,
+        idempotency: Idempotency,
+        failure: FailureClass,
+        credential: Option<&Arc<Credential>>,
+    ) -> Attempt {
+        Attempt {
+            delivery: failed.delivery,
+            idempotency,
+            failure,
+            retry_after: failed.diagnostic.retry_after,
+            history: self.history,
+            max_session_replacements: self.server.policy().heals_per_call,
+            streamed_output: failed.streamed_output,
+            credential_refresh: match credential {
+                Some(credential) if credential.can_refresh() => CredentialRefresh::Possible,
+                _ => CredentialRefresh::Impossible,
+            },
+            time_left: self.time_left(clock::now()),
+            max_retry_after: self.remaining_wait(),
+            typical_latency: self.server.latency.median(),
+            // The budget fills it in.
+            budget: BudgetState::Exhausted,
+            random: fastrand::u32(..),
+        }
+    }
+
+    fn note_lost_session_age(&self, lease: &Lease<SessionFactory>, diagnostic: &Diagnostic) {
+        let session = &lease.session;
+        if diagnostic.session_gone.is_some() && session.mark_loss_seen() {
+            let now = self.caller.engine.tick();
+            self.server.note_session_lost(session.age(now), now);
+        }
+    }
+
+    fn record_retry(
+        &mut self,
+        route: &Route,
+        failed: &FailedAttempt,
+        preparation: RetryPreparation,
+    ) {
+        let reason = failed.diagnostic.reason;
+        self.history.record_retry(failed.delivery, preparation);
+        self.server.metrics.resends.increment(reason);
+        let form = failed.diagnostic.session_gone;
+        self.heal_cause = form.map(HealCause::Reported).or(self.heal_cause);
+        let session = match route {
+            Route::Pooled(entry) => SessionRef::for_key(entry.key()),
+            Route::PerCall(_) => SessionRef::for_server(Arc::clone(&self.server.name)),
+        };
+        self.caller.engine.context.events.emit(Event::CallRetried {
+            session,
+            reason,
+            attempt: self.history.attempts(),
+        });
+    }
+
+    /// Whether the server wants a session, and the policy forbids one.
+    fn wants_forbidden_session(&self, diagnostic: &Diagnostic) -> bool {
+        let remedy = diagnostic.session_gone.map(SessionGoneForm::remedy);
+        remedy == Some(SessionGoneRemedy::Open)
+            && self.settings.policy.sessions == SessionMode::Never
+    }
+
+    /// The class of a failure. Nothing is healed under an exclusive lease, nor where the policy forbids
+    /// sessions.
+    fn failure_class(
+        &self,
+        diagnostic: &Diagnostic,
+        retired: Option<Reason>,
+        outcome: LeaseOutcome,
+    ) -> FailureClass {
+        let has_lost_lease =
+            self.exclusive.is_some() && matches!(outcome, LeaseOutcome::SessionEnded(_));
+        if has_lost_lease || self.wants_forbidden_session(diagnostic) {
+            return FailureClass::Permanent;
+        }
+        idempotency::classify_failure(diagnostic, retired)
+    }
+
+    /// Refreshes a credential within the deadline of the call; true if there is a new token to try.
+    async fn refresh_credential(&self, credential: &Credential, epoch: u64) -> bool {
+        let result = match clock::timeout_at(self.deadline, credential.refresh(epoch)).await {
+            Ok(Ok(RefreshOutcome::NewToken)) => RefreshResult::Renewed,
+            Ok(Ok(RefreshOutcome::SameToken)) => RefreshResult::Unchanged,
+            Ok(Err(diagnostic)) if diagnostic.reason == Reason::Timeout => RefreshResult::TimedOut,
+            Ok(Err(_)) | Err(_) => RefreshResult::Failed,
+        };
+        self.server.metrics.refreshes.increment(result);
+        let context = &self.caller.engine.context;
+        context.events.emit(Event::CredentialRefreshed {
+            server: Arc::clone(&self.server.name),
+            identity: Some(Fingerprint::from(self.caller.identity.id)),
+            result,
+        });
+        result == RefreshResult::Renewed
+    }
+
+    /// Records what a failure shows of the server itself.
+    fn note_failure(&mut self, route: &Route, diagnostic: &Diagnostic) {
+        if is_unreachable(diagnostic.reason) {
+            self.server.note_unreachable(diagnostic);
+        }
+        let busy = [Reason::RateLimited, Reason::Unavailable];
+        if let Some(pause) = diagnostic.retry_after
+            && busy.contains(&diagnostic.reason)
+        {
+            let (engine, identity) = (&self.caller.engine, self.caller.identity.id);
+            self.server.start_cooldown(identity, engine.tick(), pause);
+        }
+        if diagnostic.reason == Reason::Version {
+            self.forget_server_facts(route);
+        }
+        let Some(dialect) = diagnostic.session_gone else {
+            return;
+        };
+        self.server.metrics.session_gone.increment(dialect);
+        if matches!(
+            dialect.remedy(),
+            SessionGoneRemedy::Open | SessionGoneRemedy::GoStateless
+        ) {
+            self.forget_server_facts(route);
+        }
+        self.server.forget_lists();
+        // A server that forgot one session may have forgotten others: they are checked before their
+        // next use. A session that is replaced already shows nothing.
+        let Route::Pooled(entry) = route else { return };
+        let mut sessions = entry.sessions().into_iter();
+        if sessions.all(|seen| Some(seen.generation.number()) <= self.generation) {
+            let revision = route.setup().location.revision;
+            let pool = &self.caller.engine.pool;
+            pool.record_server_loss(&self.server.name, revision);
+        }
+    }
+
+    /// The server changed its era or whether it keeps sessions: its old entry ends. A run with state
+    /// there learns of the loss at its next route; a caller without a run only through this call.
+    fn forget_server_facts(&mut self, route: &Route) {
+        self.lost_state_without_run |=
+            self.caller.run.is_none() && Self::loses_unreported_state(route);
+        self.server.forget_discoveries();
+        route::forget_route(self.caller, self.server);
+        if let Route::Pooled(entry) = route {
+            self.caller.engine.pool.end_entry(entry, EndReason::Gone);
+        }
+    }
+
+    /// The hints of the called tool, from a list that is read now.
+    async fn fetch_tool_hints(&self) -> Option<idempotency::ToolHints> {
+        let tool = self.request.tool.as_ref()?;
+        // The caller decides first, and a list would wait for the session that the caller holds.
+        if self.request.idempotency.is_some() || self.exclusive.is_some() {
+            return None;
+        }
+        let trusts_hints = {
+            let policy = self.server.policy();
+            policy.trust_read_only_hint || !policy.trust_idempotent_hint.is_empty()
+        };
+        if !trusts_hints {
+            return None;
+        }
+        let listing = tool_list(self.caller, self.server, ListFreshness::WithinTtl);
+        let listed = clock::timeout_at(self.deadline, listing).await.ok()?;
+        listed.ok()?.hints(tool)
+    }
+
+    pub(super) fn final_error(&mut self, failed: FailedAttempt) -> Error {
+        if let Some(cause) = self.heal_cause.take() {
+            let result = match failed.diagnostic.session_gone {
+                Some(_) => HealResult::LostAgain,
+                None => HealResult::Failed,
+            };
+            self.server.metrics.heals.increment(cause, result);
+        }
+        let delivery = self.history.overall_delivery(failed.delivery);
+        let mut diagnostic = failed.diagnostic;
+        if self.wants_forbidden_session(&diagnostic) {
+            let hint =
+                "this server wants a session, and `sessions = \"never\"` forbids one: use `auto`";
+            diagnostic.hint = Some(hint.to_owned());
+        }
+        let names_it = [Code::Deadline, Code::BadAnswer, Code::AnswerLost];
+        if delivery == Delivery::Unknown
+            && diagnostic.code.usual_delivery() != Some(delivery)
+            && !names_it.contains(&diagnostic.code)
+        {
+            diagnostic.code = Code::AnswerLost;
+        }
+        self.finish_with_error(diagnostic, delivery)
+    }
+}
+
+pub(super) struct FailedAttempt {
+    pub(super) delivery: Delivery,
+    pub(super) request: Option<Request>,
+    pub(super) diagnostic: Diagnostic,
+    pub(super) streamed_output: StreamedOutput,
+    pub(super) credential_epoch: Option<u64>,
+    pub(super) idempotency: Idempotency,
+}
+
+pub(super) fn lease_outcome(diagnostic: &Diagnostic, retired: Option<Reason>) -> LeaseOutcome {
+    // The end of a child, or of a stream that is the session, is the server's decision.
+    let is_over = diagnostic.session_gone.is_some()
+        || [Reason::SessionGone, Reason::Version].contains(&diagnostic.reason)
+        || retired.is_some();
+    match is_over {
+        true => LeaseOutcome::SessionEnded(EndReason::Gone),
+        false => LeaseOutcome::ConnectionFailed,
+    }
+}
+
+const fn is_unreachable(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Dns
+            | Reason::ConnectRefused
+            | Reason::ConnectTimeout
+            | Reason::Unreachable
+            | Reason::Tls
+            | Reason::TlsClosed
+    )
+}

@@ -1,0 +1,57 @@
+//! Stories of the engine and its records: sessions that outlive a process, or the server's memory,
+//! or the store itself.
+//!
+//! A restart is an engine that was closed and another one on the same store: nothing else is left
+//! of the first one.
+use crate::prelude::*;
+
+use crate::census;
+
+mod abandoned_sessions;
+mod client_state;
+mod parallel_sessions;
+mod recording_store;
+mod run_resume;
+mod secrets;
+mod shared_store;
+mod state_loss;
+mod store_failures;
+
+use self::recording_store::RecordingStore;
+
+/// The name of the server in every story.
+const LEDGER: &str = "ledger";
+
+/// Beside those of sessions, one record says what the server is.
+const OF_THE_SERVER: usize = 1;
+
+/// A server with sessions.
+fn server() -> LedgerServer {
+    LedgerServer::start(Personality::legacy()).unwrap()
+}
+
+/// Another life of a program that calls a server and keeps its records in a store.
+fn life(server: &LedgerServer, store: &RecordingStore) -> Warmline {
+    Warmline::builder()
+        .server(Server::http(LEDGER, server.url()))
+        .vault(recording_store::vault())
+        .store(store.clone())
+        .build()
+        .unwrap()
+}
+
+/// One more call of the counter, in a run of that name which goes on afterwards.
+async fn count(warm: &Warmline, run: &str) -> i64 {
+    let run = warm.named_run(run).unwrap();
+    let counted = counted(&run.server(LEDGER).unwrap()).await;
+    run.detach();
+    counted
+}
+
+/// One more call of the counter, which counts in its session.
+async fn counted(handle: &ServerHandle) -> i64 {
+    let result = handle.call("counter", json!({})).await.unwrap();
+    result.structured::<Value>().unwrap()["count"]
+        .as_i64()
+        .unwrap()
+}
