@@ -309,46 +309,41 @@ fn a_killed_gateway_leaves_nothing_behind() {
     assert!(told.stdout.trim().ends_with(r#"{"count":1}"#), "{told}");
 }
 
-/// Calls under way end before the gateway does; the second word waits for nobody.
+/// Calls in flight end before the gateway does; `--now` cuts them.
 #[test]
 fn going_down_lets_calls_end_unless_it_is_hurried() {
     let background = Background::up();
-    let slow = |ms: &str| {
-        // Alone it is sent without a list before it: what is under way is the call.
-        let words = ["call", "slow", "--args", ms, "--run", "trip"];
-        let mut command = background
-            .warmline
-            .command(&against_demo(&words, &["--era", "legacy"]));
-        command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+    let ledger = background.warmline.work().join("ledger");
+    let slow = |run: &str, ms: u32| {
+        // With values it is sent without a list before it.
+        let arguments = format!(r#"{{"ms":{ms}}}"#);
+        let words = ["call", "slow", "--args", &arguments, "--run", run];
+        let ledger_path = ledger.to_str().unwrap();
+        let options = ["--era", "legacy", "--", "--ledger", ledger_path];
+        let mut command = background.warmline.command(&against_demo(&words, &options));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let calling = command.spawn().unwrap();
+        // The session is leased before the call leaves: only its server knows that it runs.
+        until("the server executes the call", || {
+            let lines = std::fs::read_to_string(&ledger).unwrap_or_default();
+            let begun = format!(r#""arguments":{arguments}"#);
+            let mut lines = lines.lines();
+            lines.any(|line| line.contains(r#""phase":"begin""#) && line.contains(&begun))
+        });
+        calling
     };
-    let is_busy = || {
-        background
-            .ps("session")
-            .iter()
-            .any(|line| line["calls"] == 1)
+    let output = |calling: Child| {
+        let output = calling.wait_with_output().unwrap();
+        background.warmline.told(&output)
     };
-    let calling = slow(r#"{"ms":1500}"#);
-    until("the call is under way", is_busy);
-    let told = background.run(&["down"]);
-    told.exits(0);
-    let told = background
-        .warmline
-        .told(&calling.wait_with_output().unwrap());
-    told.exits(0);
+    let calling = slow("trip", 1500);
+    background.run(&["down"]).exits(0);
+    output(calling).exits(0);
 
     assert_eq!(background.run(&["up", "--quiet"]).exit, 0);
-    let calling = slow(r#"{"ms":60000}"#);
-    until("the call is under way", is_busy);
-    let told = background.run(&["down", "--now"]);
-    told.exits(0);
-    let told = background
-        .warmline
-        .told(&calling.wait_with_output().unwrap());
-    told.exits(4);
+    let calling = slow("next-trip", 60_000);
+    background.run(&["down", "--now"]).exits(0);
+    output(calling).exits(4);
 }
 
 /// A signal is a word as good as `down`: everything ends in order, programs too.
