@@ -8,7 +8,7 @@ use warmline_core::era::{Era, Version};
 use warmline_core::era_detection::{
     classify_http_probe, classify_late_initialize, classify_stdio_probe,
 };
-pub(crate) use warmline_core::error::reason::Reason;
+pub(crate) use warmline_core::error::code::Reason;
 use warmline_core::message::envelope::{Message, MessageKind, RpcError};
 use warmline_core::message::lines::{LineCodec, StdioLine};
 use warmline_core::message::params::Params;
@@ -16,9 +16,7 @@ use warmline_core::message::splice::{Edit, edit_object, to_single_line};
 use warmline_core::message::sse::{SseEvent, SseParser, SseTooLarge};
 use warmline_core::protocol::handshake::{read_discover_result, read_initialize_result};
 pub use warmline_core::protocol::headers::{decode_value, encode_value};
-use warmline_core::protocol::http_status::{
-    GetStreamPresence, HttpReplyFacts, ReplyBody, ReplyMeaning, classify_reply,
-};
+use warmline_core::protocol::http_status::{HttpReplyFacts, ReplyBody, classify_reply};
 use warmline_core::protocol::input_required::read_result_type;
 use warmline_core::protocol::param_headers::ParamHeaders;
 use warmline_core::protocol::session_gone::{SessionGoneMatching, SessionIdHeader};
@@ -179,32 +177,22 @@ pub fn gone_status(input: &[u8]) {
         } else {
             SessionGoneMatching::Sure
         },
-        get_stream: if has(16) {
-            GetStreamPresence::Open
-        } else {
-            GetStreamPresence::Absent
-        },
     };
     let gone = match classify_reply(&facts) {
-        ReplyMeaning::Response(message) => {
+        Ok(message) => {
             assert!(matches!(
                 message.kind(),
                 MessageKind::Result | MessageKind::Error
             ));
             None
         },
-        ReplyMeaning::AwaitGetStream => None,
-        ReplyMeaning::Refused {
-            reason,
-            session_gone: gone,
-        } => {
-            assert!(gone.is_some() || !(200..300).contains(&facts.status));
-            assert!(reason != Reason::Internal);
-            gone
+        Err(failure) => {
+            if failure.is_refused {
+                assert!(failure.session_gone.is_some() || !(200..300).contains(&facts.status));
+                assert!(failure.reason != Reason::Internal);
+            }
+            failure.session_gone
         },
-        ReplyMeaning::Unknown {
-            session_gone: gone, ..
-        } => gone,
     };
     if let Some(dialect) = gone {
         assert_eq!(

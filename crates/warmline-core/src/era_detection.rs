@@ -13,14 +13,12 @@ use crate::protocol::handshake::{read_discover_result, read_version_list};
 pub struct EraProbeResult {
     /// The name of the row: `P1` to `P17` over HTTP, `Q1` to `Q7` over stdio.
     pub row: &'static str,
-    /// The verdict.
     pub verdict: EraVerdict,
 }
 
 /// What the answer to a probe says about a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EraVerdict {
-    /// It speaks this modern version.
     Modern(Version),
     /// It is to be greeted with `initialize`, at the best legacy version it named.
     Legacy {

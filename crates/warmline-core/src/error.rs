@@ -1,4 +1,3 @@
 //! Error codes, and the reasons beside them.
 
 pub mod code;
-pub mod reason;

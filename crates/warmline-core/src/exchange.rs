@@ -21,11 +21,12 @@ use crate::protocol::session_gone::SessionGoneForm;
 /// One request of a caller, ready to be sent any number of times.
 #[derive(Clone, Debug)]
 pub struct Request {
-    method: Cow<'static, str>,
-    params: Params,
-    headers: Vec<(HeaderName, HeaderValue)>,
-    deadlines: Deadlines,
-    origin: RequestOrigin,
+    pub method: Cow<'static, str>,
+    pub params: Params,
+    /// Headers of this request alone; [`Request::with_header`] adds one.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub deadlines: Deadlines,
+    pub origin: RequestOrigin,
 }
 
 /// Who wrote a request.
@@ -43,7 +44,6 @@ pub enum RequestOrigin {
 }
 
 impl RequestOrigin {
-    /// Whether they are a client's.
     pub const fn is_forwarded(self) -> bool {
         matches!(self, Self::Forwarded | Self::ForwardedWithHeaders)
     }
@@ -69,7 +69,6 @@ impl Default for Deadlines {
 }
 
 impl Request {
-    /// A request for any method.
     pub fn new(method: impl Into<Cow<'static, str>>, params: Params) -> Self {
         Self {
             method: method.into(),
@@ -97,45 +96,6 @@ impl Request {
             self.headers.push((name, value));
         }
         self
-    }
-
-    /// The same request with other parameters.
-    #[must_use]
-    pub fn with_params(mut self, params: Params) -> Self {
-        self.params = params;
-        self
-    }
-
-    /// The same request with another origin.
-    #[must_use]
-    pub fn with_origin(mut self, words: RequestOrigin) -> Self {
-        self.origin = words;
-        self
-    }
-
-    /// Who wrote it.
-    pub fn origin(&self) -> RequestOrigin {
-        self.origin
-    }
-
-    /// The method, as it stands on the wire.
-    pub fn method(&self) -> &str {
-        &self.method
-    }
-
-    /// The parameters.
-    pub fn params(&self) -> &Params {
-        &self.params
-    }
-
-    /// Headers of this request alone.
-    pub fn headers(&self) -> &[(HeaderName, HeaderValue)] {
-        &self.headers
-    }
-
-    /// How long it may take.
-    pub fn deadlines(&self) -> Deadlines {
-        self.deadlines
     }
 }
 
@@ -224,12 +184,10 @@ pub enum ServerRequestReply {
 pub enum AttemptResult {
     /// The server answered with a result or a JSON-RPC error.
     Answered(Reply),
-    /// There is no answer.
     Failed(Box<AttemptFailure>),
 }
 
 impl AttemptResult {
-    /// What is known of the request.
     pub fn delivery(&self) -> Delivery {
         match self {
             Self::Answered(_) => Delivery::Answered,
@@ -241,9 +199,7 @@ impl AttemptResult {
 /// A server's answer.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// The raw `result`.
     Result(Bytes),
-    /// The raw `error` object.
     Error(Bytes),
 }
 
@@ -260,7 +216,6 @@ pub enum DeliveryFailure {
 }
 
 impl DeliveryFailure {
-    /// The delivery alone.
     pub const fn delivery(&self) -> Delivery {
         match self {
             Self::Unsent(_) => Delivery::Unsent,
@@ -275,12 +230,10 @@ impl DeliveryFailure {
 pub struct AttemptFailure {
     /// What became of the request, and the request itself where it can be sent again.
     pub delivery_failure: DeliveryFailure,
-    /// What happened.
     pub diagnostic: Diagnostic,
 }
 
 impl AttemptFailure {
-    /// What is known of the request.
     pub fn delivery(&self) -> Delivery {
         self.delivery_failure.delivery()
     }
@@ -390,10 +343,11 @@ mod tests {
             (RequestOrigin::Own, "x-trace", 1),
         ];
         for (words, name, expected) in rows {
-            let request = Request::new("tools/call", Params::empty()).with_origin(words);
+            let mut request = Request::new("tools/call", Params::empty());
+            request.origin = words;
             let value = HeaderValue::from_static("1");
             let request = request.with_header(HeaderName::from_static(name), value);
-            assert_eq!(request.headers().len(), expected, "{words:?} {name}");
+            assert_eq!(request.headers.len(), expected, "{words:?} {name}");
         }
     }
 }

@@ -5,19 +5,16 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | What kind of message is this, and where are its parts? | [`envelope`] |
-//! | Which messages are in this text? | [`batch`] |
+//! | What kind of message is this, and where are its parts? Is it a batch of them? | [`envelope`] |
 //! | What do the parameters of a request hold? | [`params`] |
 //! | How is a member set or removed, a message written? | [`splice`] |
 //! | What is in this event stream? | [`sse`] |
 //! | What is on this line of a child's output? | [`lines`] |
 
-pub mod batch;
 pub mod envelope;
+pub(crate) mod json;
 pub mod lines;
-pub(crate) mod object;
 pub mod params;
 pub mod parse_error;
-pub(crate) mod scanner;
 pub mod splice;
 pub mod sse;

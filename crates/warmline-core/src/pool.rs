@@ -3,25 +3,20 @@
 //! | question | file |
 //! |---|---|
 //! | What happens to a key on this event? | `pool/entry.rs` |
-//! | Which states does a session have? | `pool/session.rs` |
-//! | Why did my call wait? | `pool/waiters.rs` |
-//! | When is a session closed, checked, kept alive? | `pool/expiry.rs` |
+//! | Why did my call wait? | `pool/entry/transitions.rs` |
+//! | Which states does a session have? When is it closed, checked, kept alive? Was it of use? | `pool/session.rs` |
 //! | At which age does a server end its sessions? | `pool/observed_lifetimes.rs` |
 //! | How many sessions may there be? | `pool/limits.rs` |
 //! | How many spares are opened? | `pool/spares.rs` |
 //! | When do openings pause? | `pool/breaker.rs` |
-//! | Which sessions were of no use? | `pool/stability.rs` |
 
 pub mod breaker;
 mod entry;
 mod events;
-mod expiry;
 pub mod limits;
 pub mod observed_lifetimes;
 mod session;
 pub mod spares;
-mod stability;
-mod waiters;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -29,17 +24,17 @@ use std::time::Duration;
 use crate::word_enum::word_enum;
 
 pub use entry::EntryState;
-pub use events::{Effect, Effects, Event, LeaseRefusal, OpenedSession, SessionCounts};
-pub use session::{LeaseKind, Session, SessionOrigin, SessionState, SessionUsage};
-pub use stability::StabilityCriterion;
-pub use waiters::{QueuePosition, WaiterId};
+pub use events::{Effect, Effects, Event, LeaseRefusal, OpenedSession};
+pub use session::{
+    LeaseKind, Session, SessionCounts, SessionOrigin, SessionState, SessionUsage,
+    StabilityCriterion,
+};
 
 /// The number of a session within its key. Each opening takes the next; none is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation(NonZeroU32);
 
 impl Generation {
-    /// The first of a key.
     pub const FIRST: Self = Self(NonZeroU32::MIN);
 
     /// A stored number; none for zero, which no session has.
@@ -50,12 +45,10 @@ impl Generation {
         }
     }
 
-    /// The plain number.
     pub const fn number(self) -> u32 {
         self.0.get()
     }
 
-    /// The one after it.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -107,7 +100,6 @@ pub struct EntryPolicy {
     pub max_waiters: u32,
     /// What shows that a session was of use.
     pub stability: StabilityCriterion,
-    /// What ends its sessions.
     pub end_condition: EndCondition,
 }
 
@@ -153,6 +145,36 @@ impl EndReason {
             Self::Gone | Self::CheckFailed | Self::CredentialRefused
         )
     }
+
+    /// Whether the end of a session with state is a loss to report. Shared sessions end by their
+    /// limits, as callers know; a run loses what it relied on.
+    pub(crate) const fn is_reportable_loss(self, ends: EndCondition) -> bool {
+        match self {
+            Self::RunEnded | Self::Drained | Self::Retained | Self::OpenFailed => false,
+            Self::MaxAge | Self::MaxIdle | Self::Evicted | Self::Reloaded => {
+                matches!(ends, EndCondition::WithRunEnd)
+            },
+            Self::ByOperator
+            | Self::CheckFailed
+            | Self::Gone
+            | Self::CredentialRefused
+            | Self::Expired
+            | Self::Bug => true,
+        }
+    }
+}
+
+/// A queued caller. The shell numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WaiterId(pub u64);
+
+/// Where a caller is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QueuePosition {
+    /// Behind all others.
+    Back,
+    /// Before all who had no lease yet: its lease was dead.
+    Front,
 }
 
 /// How a caller wants to use a session.
@@ -167,7 +189,6 @@ pub enum LeaseMode {
 /// What a settled lease says about its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseOutcome {
-    /// It answered.
     Answered {
         /// It answered a call that was not repeatable: the server may remember something.
         stateful: bool,
@@ -176,20 +197,16 @@ pub enum LeaseOutcome {
     ConnectionFailed,
     /// The server said that it ended.
     SessionEnded(EndReason),
-    /// The caller cancelled the call.
     Cancelled,
-    /// Nothing was sent.
     Unused,
 }
 
 /// The result of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HealthCheckResult {
-    /// It answered.
     Alive,
     /// The server said that it does not know the session.
     Gone,
-    /// No answer in time.
     TimedOut,
     /// The server refused the check itself, which says nothing about the session.
     Refused,
@@ -200,14 +217,11 @@ pub enum HealthCheckResult {
 /// A loss of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StateLoss {
-    /// The session that had the state.
     pub generation: Generation,
-    /// Why it ended.
     pub reason: EndReason,
     /// Its number within its key. Losses are counted from one and wrap around. A caller that knows
     /// of it knows of those before it.
     pub number: u16,
-    /// Whether it was reported to a caller.
     pub report: LossReport,
 }
 
@@ -230,7 +244,6 @@ const MAX_LATER_LOSSES: u16 = 256;
 /// Whether a loss was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LossReport {
-    /// To no caller.
     Unreported,
     /// To a caller. Callers that do not remember losses themselves need not learn of it again.
     Reported,

@@ -19,12 +19,10 @@ impl Digest {
         Self(bytes)
     }
 
-    /// Its bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// All of it, in hexadecimal.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -107,31 +105,24 @@ pub enum KeyScope {
 /// Where a session leads, as detection found it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TargetKey {
-    /// The server's name.
     pub server: Arc<str>,
-    /// How it is reached.
     pub revision: ConfigRevision,
-    /// The era that is spoken.
     pub era: Era,
-    /// How the bytes travel.
     pub transport: Transport,
 }
 
 /// What a session belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
-    /// Where it leads.
     pub target: TargetKey,
     /// The identity that it belongs to, or none.
     pub owner: KeyOwner,
     /// Which source of secrets speaks.
     pub credential: CredentialId,
-    /// How far it is shared.
     pub scope: KeyScope,
 }
 
 impl PoolKey {
-    /// The key of a session.
     pub const fn new(
         target: TargetKey,
         owner: KeyOwner,
@@ -146,7 +137,6 @@ impl PoolKey {
         }
     }
 
-    /// The run it belongs to, if it belongs to one.
     pub const fn run(&self) -> Option<RunId> {
         match self.scope {
             KeyScope::Run(run) => Some(run),

@@ -7,7 +7,6 @@
 //! `docs/reference/records.md` lists the tags.
 
 mod fields;
-mod tlv;
 
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use ::bytes::Bytes;
 use crate::era::Version;
 use crate::pool_key::{PoolKey, Transport};
 
-/// The version of the format that is written.
 pub const FORMAT_VERSION: u8 = 1;
 
 /// Nothing larger is written or read.
@@ -38,7 +36,6 @@ pub struct Record {
     pub session_id: Option<String>,
     /// The version of the protocol that both sides agreed on.
     pub version: Version,
-    /// What the client declared when it was opened.
     pub client_profile: StoredClientProfile,
     /// The capabilities of the server, a raw JSON object.
     pub capabilities: Bytes,
@@ -46,9 +43,7 @@ pub struct Record {
     pub server_info: Option<Bytes>,
     /// What the server wants models to know.
     pub instructions: Option<String>,
-    /// The log level that was set on it.
     pub log_level: Option<String>,
-    /// The resources that were subscribed to on it.
     pub subscriptions: Vec<String>,
     /// Whether it answered a call that was not repeatable: the server may remember something.
     pub stateful: bool,
@@ -56,9 +51,7 @@ pub struct Record {
     pub unreported_loss: bool,
     /// When it was opened. For a loss marker: when the loss happened.
     pub opened_at: u64,
-    /// When it was last used.
     pub last_used_at: u64,
-    /// When it expires on the server.
     pub expires_at: Option<u64>,
 }
 
@@ -82,9 +75,7 @@ impl std::fmt::Debug for Record {
 /// What the client declared in `initialize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredClientProfile {
-    /// The name of the program.
     pub client_name: String,
-    /// Its version.
     pub client_version: String,
     /// Its capabilities, a raw JSON object.
     pub capabilities: Bytes,
@@ -179,22 +170,6 @@ impl Record {
         self.expires_at = later.expires_at;
         self.log_level.clone_from(&later.log_level);
         self.subscriptions.clone_from(&later.subscriptions);
-    }
-
-    /// The record as bytes.
-    ///
-    /// # Errors
-    /// It is larger than [`MAX_BYTES`], or holds what no session has.
-    pub fn encode(&self) -> Result<Vec<u8>, RecordEncodeError> {
-        fields::write_record(self)
-    }
-
-    /// Reads what [`Record::encode`] wrote.
-    ///
-    /// # Errors
-    /// For anything else.
-    pub fn decode(raw: &[u8]) -> Result<Self, RecordDecodeError> {
-        fields::read_record(raw)
     }
 }
 

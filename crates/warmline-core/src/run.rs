@@ -10,25 +10,23 @@ use crate::time::Tick;
 /// The state of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLifecycle {
-    phase: RunPhase,
-    calls: u32,
-    leases: u32,
-    last_used: Tick,
+    pub phase: RunPhase,
+    pub calls: u32,
+    pub leases: u32,
+    /// When a call began or ended last.
+    pub last_used: Tick,
 }
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunPhase {
-    /// It admits calls.
     Live,
     /// It admits no new call; those in flight may end.
     Ending,
-    /// Everything is closed.
     Ended,
 }
 
 impl RunLifecycle {
-    /// A run that starts now.
     pub const fn new(now: Tick) -> Self {
         Self {
             phase: RunPhase::Live,
@@ -67,7 +65,6 @@ impl RunLifecycle {
         true
     }
 
-    /// The lease ended.
     pub fn release_lease(&mut self, now: Tick) {
         self.leases = self.leases.saturating_sub(1);
         self.last_used = now;
@@ -90,26 +87,6 @@ impl RunLifecycle {
     /// Everything of the run is closed.
     pub fn mark_ended(&mut self) {
         self.phase = RunPhase::Ended;
-    }
-
-    /// Its phase.
-    pub const fn phase(&self) -> RunPhase {
-        self.phase
-    }
-
-    /// Calls in flight.
-    pub const fn calls(&self) -> u32 {
-        self.calls
-    }
-
-    /// Leased sessions.
-    pub const fn leases(&self) -> u32 {
-        self.leases
-    }
-
-    /// When a call began or ended last.
-    pub const fn last_used(&self) -> Tick {
-        self.last_used
     }
 
     /// Whether it was idle for that long. A run with a call or a lease is not idle.
@@ -138,7 +115,7 @@ mod tests {
         assert!(!life.finish_call(at(3)));
         assert!(life.finish_call(at(4)));
         life.mark_ended();
-        assert_eq!(life.phase(), RunPhase::Ended);
+        assert_eq!(life.phase, RunPhase::Ended);
         assert!(!life.begin_end());
     }
 

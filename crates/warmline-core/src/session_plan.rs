@@ -10,9 +10,7 @@ use crate::pool_key::Transport;
 /// What detection found out about a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerProfile {
-    /// The era that is spoken on it.
     pub era: Era,
-    /// How it is connected.
     pub transport: Transport,
     /// Whether the server keeps something for a session: it issued an id, or it is a process.
     pub has_sessions: bool,
@@ -23,20 +21,16 @@ pub struct ServerProfile {
 pub enum SessionPlan {
     /// One that is kept for calls of the same key.
     Pooled(PooledPlan),
-    /// One for this call alone.
     PerCall,
 }
 
 /// How a kept session is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PooledPlan {
-    /// Whose it is.
     pub owner: OwnerKind,
     /// How far the owner shares it.
     pub scope: ScopeKind,
-    /// How calls share it.
     pub sharing: Sharing,
-    /// Whether it needs a permit.
     pub permit: PermitNeed,
 }
 
@@ -61,7 +55,6 @@ pub enum ScopeKind {
 /// Whether a session needs a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PermitNeed {
-    /// It does.
     Counted,
     /// The server holds nothing, so nothing is counted.
     Free,
@@ -72,9 +65,7 @@ pub enum PermitNeed {
 pub struct PlanRequest {
     /// What is decided for the tool that is called.
     pub tool: Option<SessionScope>,
-    /// Whether the call belongs to a run.
     pub in_run: bool,
-    /// Whether sessions are pooled at all.
     pub pool_enabled: bool,
     /// Whether the caller can come back under the same identity.
     pub is_returning: bool,

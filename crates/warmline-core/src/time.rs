@@ -9,7 +9,6 @@ use std::time::Duration;
 pub struct Tick(u64);
 
 impl Tick {
-    /// The start of the engine.
     pub const START: Self = Self(0);
 
     /// Later than everything.
@@ -20,7 +19,6 @@ impl Tick {
         Self::START.after(since_start)
     }
 
-    /// How long after the start it is.
     pub const fn since_start(self) -> Duration {
         Duration::from_nanos(self.0)
     }

@@ -62,12 +62,10 @@ impl ToolNames {
         self.original_by_exposed.get(exposed).map(String::as_str)
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.exposed_by_original.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.exposed_by_original.is_empty()
     }
@@ -160,7 +158,6 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     pattern.iter().skip(p).all(|byte| *byte == b'*')
 }
 
-/// Whether a name fits one of several patterns.
 pub fn matches_any_pattern(patterns: &[String], name: &str) -> bool {
     patterns
         .iter()

@@ -16,6 +16,8 @@ pub trait WordEnum: Copy + 'static {
 }
 
 /// Defines an enum with a word beside each variant. Words behind `|` are read and never written.
+// In a debugger and in traces its functions stand where the enum is.
+#[collapse_debuginfo(yes)]
 #[macro_export]
 macro_rules! word_enum {
     (

@@ -36,8 +36,7 @@ use warmline_core::exchange::{
     AttemptResult, Deadlines, DeliveryFailure, Diagnostic, Reply, Request,
 };
 use warmline_core::pool::{EndReason, LeaseMode, LeaseOutcome};
-use warmline_core::retry::AttemptHistory;
-use warmline_core::retry::idempotency::{self, IdempotencyQuery};
+use warmline_core::retry::{self, AttemptHistory, IdempotencyQuery};
 use warmline_core::state_loss::StateLossAction;
 
 use crate::context::draining_diagnostic;
@@ -273,13 +272,19 @@ impl<'a> CallState<'a> {
     fn build_request(&self) -> Request {
         let asked = &self.request;
         let params = match &asked.call_id {
-            Some(id) => idempotency::with_attempt_meta(&asked.params, id, 1),
+            Some(id) => retry::with_attempt_meta(&asked.params, id, 1),
             None if self.settings.policy.dedupe_by_call_id => {
-                idempotency::with_attempt_meta(&asked.params, &fresh_call_id(), 1)
+                retry::with_attempt_meta(&asked.params, &fresh_call_id(), 1)
             },
             None => asked.params.clone(),
         };
-        let request = Request::new(asked.method.clone(), params).with_origin(asked.origin);
+        let request = Request {
+            method: asked.method.clone(),
+            params,
+            headers: Vec::new(),
+            deadlines: self.deadlines,
+            origin: asked.origin,
+        };
         asked
             .headers
             .iter()
@@ -292,7 +297,7 @@ impl<'a> CallState<'a> {
         &mut self,
         route: &Route,
         lease: Lease<SessionFactory>,
-        request: Request,
+        mut request: Request,
     ) -> AttemptOutcome {
         let setup = route.setup();
         let action = self.state_loss_action(&lease);
@@ -316,10 +321,10 @@ impl<'a> CallState<'a> {
         self.in_flight = true;
         let tool = self.request.tool.as_ref();
         let count_guard = tool.map(|_| setup.count_call_on_drop());
-        let request = request.with_deadlines(Deadlines {
+        request.deadlines = Deadlines {
             idle: self.deadlines.idle,
             total: self.time_left(began).min(self.deadlines.total),
-        });
+        };
         let result = lease.session.call(request, &listener).await;
         drop(count_guard);
         self.in_flight = false;
@@ -391,11 +396,7 @@ impl<'a> CallState<'a> {
         self.settings.policy.wait.saturating_sub(self.queued_for)
     }
 
-    fn classify_idempotency(
-        &self,
-        route: &Route,
-        hints: Option<idempotency::ToolHints>,
-    ) -> Idempotency {
+    fn classify_idempotency(&self, route: &Route, hints: Option<retry::ToolHints>) -> Idempotency {
         let cached = || {
             let tool = self.request.tool.as_ref()?;
             let owner = match route.pool_entry() {
@@ -411,7 +412,7 @@ impl<'a> CallState<'a> {
             hints: hints.or_else(cached),
             caller: self.request.idempotency,
         };
-        idempotency::call_idempotency(&query, &self.server.policy())
+        retry::call_idempotency(&query, &self.server.policy())
     }
 
     fn handle_reply(

@@ -237,13 +237,13 @@ impl Engine {
             .update_wanted(|setup| Arc::ptr_eq(&setup.server, entry));
         let waiters = self.limits().waiters_per_key;
         for cell in self.pool.entries() {
-            let setup = cell.setup();
+            let setup = &cell.setup;
             if !Arc::ptr_eq(&setup.server, entry) {
                 continue;
             }
             match setup.current_policy(waiters) {
                 // No route leads there any more.
-                Some((_, true)) if cell.key().run().is_none() => {
+                Some((_, true)) if cell.key.run().is_none() => {
                     self.pool.end_entry(&cell, EndReason::Reloaded);
                 },
                 Some((policy, _)) => cell.reconfigure(policy),

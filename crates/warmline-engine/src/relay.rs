@@ -261,7 +261,7 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
 
     /// Whether the session held for this caller outlives its run.
     fn shares_session(&self) -> bool {
-        cached_entry(self.as_ref()).is_some_and(|entry| entry.key().run().is_none())
+        cached_entry(self.as_ref()).is_some_and(|entry| entry.key.run().is_none())
     }
 
     /// Removes a client session that shared the session of this server. The future unsubscribes what
@@ -271,7 +271,7 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
         let entry = cached_entry(&handle);
         async move {
             if let (Some(entry), Some(server)) = (entry, handle.declared_state()) {
-                let unwanted = entry.setup().remove_client(client);
+                let unwanted = entry.setup.remove_client(client);
                 send_cleanup_requests(handle.caller.clone(), Arc::clone(server), entry, unwanted)
                     .await;
             }
@@ -319,7 +319,7 @@ fn cached_entry(handle: &ServerHandle) -> Option<Arc<PoolEntry<SessionFactory>>>
 }
 
 fn cached_setup<T>(handle: &ServerHandle, read: impl FnOnce(&SessionSetup) -> T) -> Option<T> {
-    cached_entry(handle).map(|entry| read(entry.setup()))
+    cached_entry(handle).map(|entry| read(&entry.setup))
 }
 
 /// The session that is held for a caller.

@@ -188,7 +188,7 @@ impl RunState {
     }
 
     pub(crate) async fn wait_for_calls(&self) {
-        wait_unless(&self.calls_done, || self.life().calls() == 0).await;
+        wait_unless(&self.calls_done, || self.life().calls == 0).await;
     }
 
     pub(crate) fn life(&self) -> RunLifecycle {
@@ -196,17 +196,17 @@ impl RunState {
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.life().phase(), RunPhase::Live)
+        matches!(self.life().phase, RunPhase::Live)
     }
 
     /// The pool entries that belong to this run alone, each once.
     pub(crate) fn own_entries(&self) -> Vec<Arc<PoolEntry<SessionFactory>>> {
-        let is_own = |entry: &PoolEntry<SessionFactory>| entry.key().run() == Some(self.id);
+        let is_own = |entry: &PoolEntry<SessionFactory>| entry.key.run() == Some(self.id);
         let mut entries = self
             .session_table
             .entries_where(|row| is_own(&row.pool_entry));
-        entries.sort_by_key(|entry| entry.number());
-        entries.dedup_by_key(|entry| entry.number());
+        entries.sort_by_key(|entry| entry.number);
+        entries.dedup_by_key(|entry| entry.number);
         entries
     }
 }

@@ -110,7 +110,7 @@ async fn run_subscriber(
     while caller.run.as_ref().is_none_or(|run| run.is_live()) {
         match resolve_route(&caller, &declared).await {
             Ok((server, Route::Pooled(entry))) => {
-                let profile = entry.setup().server_profile;
+                let profile = entry.setup.server_profile;
                 if profile.era != Era::Legacy || !profile.has_sessions {
                     return;
                 }
@@ -194,7 +194,7 @@ impl<'a> SubscriberTask<'a> {
     ) -> Self {
         let subscriber = server.subscribers.add(caller.identity.id, sink);
         entry
-            .setup()
+            .setup
             .subscription_state()
             .subscribers
             .add(&subscriber);
@@ -349,7 +349,7 @@ impl<'a> SubscriberTask<'a> {
     }
 
     fn setup(&self) -> &Arc<SessionSetup> {
-        self.pool_entry.setup()
+        &self.pool_entry.setup
     }
 
     fn claim_list_listener(&self) -> bool {
@@ -469,8 +469,8 @@ impl<'a> SubscriberTask<'a> {
     /// Whether something is wanted that only a session of this key tells.
     fn has_own_interest(&self) -> bool {
         let setup = self.setup();
-        let may_be_asked = self.pool_entry.key().run().is_some()
-            && setup.client_profile.profile.has_capabilities();
+        let may_be_asked =
+            self.pool_entry.key.run().is_some() && setup.client_profile.profile.has_capabilities();
         may_be_asked || setup.has_client_state()
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct PoolContext<C: Connector> {
     running_tasks: AtomicUsize,
     phase: AtomicU8,
     started: Instant,
-    next_entry_number: AtomicU64,
+    pub(super) next_entry_number: AtomicU64,
     pub(super) evict_after: Duration,
 }
 
@@ -68,10 +68,6 @@ impl<C: Connector> PoolContext<C> {
     /// The present moment, as the core counts it.
     pub(super) fn tick(&self) -> Tick {
         Tick::from_start(clock::now().saturating_duration_since(self.started))
-    }
-
-    pub(super) fn allocate_entry_number(&self) -> u64 {
-        self.next_entry_number.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn advance_phase(&self, phase: PoolPhase) {

@@ -50,12 +50,12 @@ pub(super) use waiter::LeaseWaiter;
 /// One key of the pool, with its sessions.
 pub struct PoolEntry<C: Connector> {
     pub(super) context: Arc<PoolContext<C>>,
-    key: Arc<PoolKey>,
+    pub key: Arc<PoolKey>,
     /// False for the entry of a single call: it is in no table of keys, and its one session serves one
     /// call.
     pub(super) is_pooled: bool,
-    setup: Arc<C::Setup>,
-    number: u64,
+    pub setup: Arc<C::Setup>,
+    pub number: u64,
     server_entries: Arc<ServerEntries<C>>,
     inner: Mutex<PoolEntryInner<C>>,
 }
@@ -133,7 +133,7 @@ impl<C: Connector> PoolEntry<C> {
         is_pooled: bool,
         (policy, setup): (EntryPolicy, Arc<C::Setup>),
     ) -> Arc<Self> {
-        let number = context.allocate_entry_number();
+        let number = context.next_entry_number.fetch_add(1, Ordering::Relaxed);
         let server_entries = table.server_entries(&key);
         Arc::new(Self {
             context: Arc::clone(context),
@@ -151,18 +151,6 @@ impl<C: Connector> PoolEntry<C> {
             }),
             server_entries,
         })
-    }
-
-    pub fn key(&self) -> &Arc<PoolKey> {
-        &self.key
-    }
-
-    pub fn setup(&self) -> &Arc<C::Setup> {
-        &self.setup
-    }
-
-    pub fn number(&self) -> u64 {
-        self.number
     }
 
     pub fn reconfigure(self: &Arc<Self>, policy: EntryPolicy) {
@@ -252,7 +240,7 @@ impl<C: Connector> PoolEntry<C> {
 
     /// Applies an event, and does what follows.
     pub(super) fn dispatch(self: &Arc<Self>, event: Event) {
-        self.with_inner(|inner, now, actions| inner.apply_event(self, event, now, actions));
+        self.with_inner(|inner, actions| inner.apply_event(self, event, actions));
     }
 
     pub(super) fn request_lease(
@@ -260,8 +248,8 @@ impl<C: Connector> PoolEntry<C> {
         mode: LeaseMode,
         position: QueuePosition,
     ) -> LeaseDecision<C> {
-        self.with_inner(|inner, now, actions| {
-            inner.check_server_loss(self, now, actions);
+        self.with_inner(|inner, actions| {
+            inner.check_server_loss(self, actions);
             let waiter = inner.allocate_waiter_id();
             let openings = inner.openings().len();
             let event = Event::LeaseRequested {
@@ -269,7 +257,7 @@ impl<C: Connector> PoolEntry<C> {
                 mode,
                 position,
             };
-            inner.apply_event(self, event, now, actions);
+            inner.apply_event(self, event, actions);
             match actions.take_caller_action() {
                 Some(PendingAction::Grant(_, lease)) => LeaseDecision::Granted(lease),
                 Some(PendingAction::Refuse(_, refusal)) => LeaseDecision::Refused(refusal),
@@ -295,10 +283,10 @@ impl<C: Connector> PoolEntry<C> {
 
     /// The holder of an exclusive lease sends a call.
     fn lease_held_session(self: &Arc<Self>, generation: Generation) -> Option<Lease<C>> {
-        self.with_inner(|inner, now, actions| {
+        self.with_inner(|inner, actions| {
             let waiter = inner.allocate_waiter_id();
             let event = Event::HolderCallStarted(waiter, generation);
-            inner.apply_event(self, event, now, actions);
+            inner.apply_event(self, event, actions);
             let PendingAction::Grant(_, lease) = actions.take_caller_action()? else {
                 return None;
             };
@@ -309,10 +297,10 @@ impl<C: Connector> PoolEntry<C> {
     /// A caller reports a loss; false if another caller did before.
     fn mark_loss_reported(self: &Arc<Self>, loss: StateLoss) -> bool {
         let number = loss.number;
-        self.with_inner(|inner, now, actions| {
+        self.with_inner(|inner, actions| {
             // This may be a later loss, which stays unreported: better twice than never.
             let is_unreported = inner.core.unreported_loss().is_some();
-            inner.apply_event(self, Event::LossReported(number), now, actions);
+            inner.apply_event(self, Event::LossReported(number), actions);
             is_unreported
         })
     }
@@ -320,14 +308,17 @@ impl<C: Connector> PoolEntry<C> {
     /// Runs `act` under the lock, and the actions that follow after it.
     pub(super) fn with_inner<T>(
         self: &Arc<Self>,
-        act: impl FnOnce(&mut PoolEntryInner<C>, Tick, &mut PendingActions<C>) -> T,
+        act: impl FnOnce(&mut PoolEntryInner<C>, &mut PendingActions<C>) -> T,
     ) -> T {
-        let now = self.context.tick();
-        let mut actions = PendingActions::default();
+        let mut actions = PendingActions {
+            now: self.context.tick(),
+            all: SmallVec::new(),
+            diagnostic: None,
+        };
         let (done, became_idle) = {
             let mut inner = self.inner.lock();
             let idle = inner.core.counts().idle;
-            let done = act(&mut inner, now, &mut actions);
+            let done = act(&mut inner, &mut actions);
             inner.finish_if_over(&mut actions);
             inner.drop_idle_activity();
             (done, inner.core.counts().idle > idle)
@@ -346,7 +337,7 @@ impl<C: Connector> PoolEntry<C> {
 
     /// Resolves when nothing is left of an entry that ended; none if that is so already.
     pub(super) fn watch_end(self: &Arc<Self>) -> Option<oneshot::Receiver<()>> {
-        self.with_inner(|inner, _, _| {
+        self.with_inner(|inner, _| {
             if inner.is_finished() {
                 return None;
             }
@@ -365,17 +356,12 @@ impl<C: Connector> PoolEntryInner<C> {
     }
 
     /// Applies losses of the server since this entry last looked.
-    fn check_server_loss(
-        &mut self,
-        entry: &Arc<PoolEntry<C>>,
-        now: Tick,
-        actions: &mut PendingActions<C>,
-    ) {
+    fn check_server_loss(&mut self, entry: &Arc<PoolEntry<C>>, actions: &mut PendingActions<C>) {
         let last = entry.server_entries.last_loss.load(Ordering::Relaxed);
         if last > self.seen_server_loss {
             self.seen_server_loss = last;
             let since = Tick::from_start(Duration::from_nanos(last));
-            self.apply_event(entry, Event::ServerLostSessions(since), now, actions);
+            self.apply_event(entry, Event::ServerLostSessions(since), actions);
         }
     }
 

@@ -36,7 +36,7 @@ impl<C: Connector> KeepAliveCheck<C> {
     }
 
     pub fn server(&self) -> Arc<str> {
-        Arc::clone(&self.entry.key().target.server)
+        Arc::clone(&self.entry.key.target.server)
     }
 
     pub async fn run(self) {
@@ -57,8 +57,8 @@ impl<C: Connector> Pool<C> {
                 clock::yield_now().await;
             }
             let event = Event::MaintenanceTick(evict_after);
-            let sessions = entry.with_inner(|inner, now, actions| {
-                inner.apply_event(&entry, event, now, actions);
+            let sessions = entry.with_inner(|inner, actions| {
+                inner.apply_event(&entry, event, actions);
                 actions.take_keep_alives()
             });
             let checks = sessions
@@ -92,7 +92,7 @@ impl<C: Connector> Pool<C> {
     /// Ends the keys with these setups that belong to no run, and their spares.
     pub fn end_shared_with_setup(&self, matches: impl Fn(&C::Setup) -> bool, reason: EndReason) {
         for entry in self.entries() {
-            if entry.key().run().is_none() && matches(entry.setup()) {
+            if entry.key.run().is_none() && matches(&entry.setup) {
                 self.end_entry(&entry, reason);
             }
         }

@@ -143,11 +143,12 @@ impl<C: Connector> Pool<C> {
             ..SINGLE_CALL_POLICY
         };
         let key = Arc::new(PoolKey::new(target, owner, spare_key.credential, scope));
-        let entry = self.new_entry(key, false, policy, Arc::clone(setup));
+        let setup = (policy, Arc::clone(setup));
+        let entry = PoolEntry::new(&self.context, &self.table, key, false, setup);
         self.table
             .ending
             .pin()
-            .insert(entry.number(), Arc::clone(&entry));
+            .insert(entry.number, Arc::clone(&entry));
         // However this ends: no other caller gets the session, and it is closed after its call.
         let _end = SingleCallGuard(Arc::clone(&entry));
         self.lease(&entry, LeaseMode::Exclusive, QueuePosition::Back, until)
@@ -232,19 +233,10 @@ impl<C: Connector> Pool<C> {
         policy: EntryPolicy,
         setup: Arc<C::Setup>,
     ) -> Arc<PoolEntry<C>> {
-        let new = self.new_entry(Arc::clone(&key), true, policy, setup);
+        let setup = (policy, setup);
+        let new = PoolEntry::new(&self.context, &self.table, Arc::clone(&key), true, setup);
         let entries = self.table.entries.pin();
         Arc::clone(entries.get_or_insert(key, new))
-    }
-
-    fn new_entry(
-        &self,
-        key: Arc<PoolKey>,
-        is_pooled: bool,
-        policy: EntryPolicy,
-        setup: Arc<C::Setup>,
-    ) -> Arc<PoolEntry<C>> {
-        PoolEntry::new(&self.context, &self.table, key, is_pooled, (policy, setup))
     }
 
     /// Waits for a lease, and asks again as long as the session is dead.
@@ -267,7 +259,7 @@ impl<C: Connector> Pool<C> {
                 LeaseDecision::Refused(LeaseRefusal::EntryEnded(EndReason::Evicted))
                     if entry.is_pooled =>
                 {
-                    let (key, setup) = (Arc::clone(entry.key()), Arc::clone(entry.setup()));
+                    let (key, setup) = (Arc::clone(&entry.key), Arc::clone(&entry.setup));
                     entry = self.insert_entry(key, entry.policy(), setup);
                     decision = entry.request_lease(mode, position);
                     continue;

@@ -22,13 +22,11 @@ impl CallerId {
 /// Whom a server request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attribution {
-    /// This call.
     Call(u64),
     /// One of several calls of this caller.
     Caller(CallerId),
     /// Some call of several callers: nobody can know which.
     Ambiguous,
-    /// No call at all.
     NoCall,
 }
 

@@ -41,7 +41,6 @@ impl ChildTracker {
         self.0.send_modify(|counted| counted.is_urgent = true);
     }
 
-    /// Waits until there are none.
     pub async fn wait_until_empty(&self) {
         let mut counted = self.0.subscribe();
         drop(counted.wait_for(|counted| counted.alive == 0).await);

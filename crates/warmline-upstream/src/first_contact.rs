@@ -24,7 +24,6 @@ use warmline_platform::clock;
 pub struct FirstContact {
     /// A session in the chosen era, not used yet.
     pub session: Session,
-    /// Its facts.
     pub facts: Arc<ServerFacts>,
     /// The facts of the other era, if the server speaks it.
     pub other_facts: Option<Arc<ServerFacts>>,
@@ -36,7 +35,6 @@ pub struct FirstContact {
 /// Which eras are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EraSelection {
-    /// The first that answers.
     FirstAnswering,
     /// Both, unless it is known which one keeps state.
     Both,

@@ -13,16 +13,16 @@ use warmline_core::message::envelope::{Message, MessageKind, RpcError};
 use warmline_core::message::sse::SseParser;
 use warmline_core::pool_key::Transport;
 use warmline_core::protocol::handshake;
-use warmline_core::protocol::http_status::{ReplyBody, ReplyMeaning, classify_reply};
+use warmline_core::protocol::http_status::{ReplyBody, classify_reply};
 use warmline_core::protocol::session_gone::SessionGoneForm;
 
-use super::limits::CallTimer;
 use super::listener::NO_RESPONDER_TEXT;
 use super::sanitize::{sanitize_line, summarize_error, summarize_response};
 use super::server_facts::{Evidence, ServerFacts};
 use crate::http::call_reader::{CallEnd, CallReader, StreamEnd};
 use crate::http::endpoint::{BodyError, BodyKind, HttpResponse};
 use crate::http::response::{self, ResponseHead, SINGLE_SESSION_HINT, SentRequest};
+use crate::session_state::CallTimer;
 use warmline_platform::clock::{self, Instant};
 
 const MAX_HANDSHAKE_BODY: usize = 1 << 20;
@@ -33,20 +33,10 @@ pub(crate) struct HandshakeResponse {
     pub(crate) message: Option<Message>,
     /// Why there is none, or what the status means.
     pub(crate) diagnostic: Option<Diagnostic>,
-    /// For people.
     pub(crate) summary: String,
 }
 
 impl HandshakeResponse {
-    fn new(status: u16, message: Message) -> Self {
-        Self {
-            status,
-            summary: summarize_response(status, Some(&message), b""),
-            message: Some(message),
-            diagnostic: None,
-        }
-    }
-
     fn from_body_error(server: &str, status: u16, cut: &BodyError) -> Self {
         let diagnostic = cut.diagnostic(server);
         Self {
@@ -72,7 +62,12 @@ pub(crate) async fn read_response(
     let (server, status) = (&sent.endpoint.server, arrival.status.as_u16());
     if arrival.is_event_stream() {
         return match read_first_reply(sent, arrival, by).await {
-            Ok(message) => HandshakeResponse::new(status, message),
+            Ok(message) => HandshakeResponse {
+                status,
+                summary: summarize_response(status, Some(&message), b""),
+                message: Some(message),
+                diagnostic: None,
+            },
             Err(cut) => HandshakeResponse::from_body_error(server, status, &cut),
         };
     }
@@ -86,17 +81,9 @@ pub(crate) async fn read_response(
     let message = Message::parse(body.clone()).ok();
     let facts = sent.status_facts(status, ReplyBody::Complete(&body), &head);
     let (reason, gone) = match classify_reply(&facts) {
-        ReplyMeaning::Response(_) if status != 200 || is_json => (None, None),
-        ReplyMeaning::Response(_) => (Some(Reason::BadReply), None),
-        ReplyMeaning::AwaitGetStream => (Some(Reason::NoReplyChannel), None),
-        ReplyMeaning::Refused {
-            reason,
-            session_gone,
-        }
-        | ReplyMeaning::Unknown {
-            reason,
-            session_gone,
-        } => (Some(reason), session_gone),
+        Ok(_) if status != 200 || is_json => (None, None),
+        Ok(_) => (Some(Reason::BadReply), None),
+        Err(failure) => (Some(failure.reason), failure.session_gone),
     };
     // There is no session yet, so none can be gone.
     let gone = gone.filter(|form| *form == SessionGoneForm::SingleSession);

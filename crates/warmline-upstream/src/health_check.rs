@@ -11,7 +11,7 @@ use warmline_core::message::envelope::RpcError;
 use warmline_core::message::params::Params;
 
 use super::session::Session;
-use crate::http::request_headers::RequestHeaders;
+use crate::http::endpoint::RequestHeaders;
 use crate::modern::ModernHttpSession;
 use crate::target::ClientProfile;
 use warmline_platform::clock;
@@ -28,7 +28,6 @@ pub enum HealthCheck {
 }
 
 impl HealthCheck {
-    /// The method that it sends.
     pub const fn method(self) -> &'static str {
         match self {
             Self::Ping => "ping",

@@ -6,6 +6,5 @@ pub(crate) mod connections;
 pub(crate) mod endpoint;
 pub(crate) mod endpoints;
 pub(crate) mod post;
-pub(crate) mod request_headers;
 pub(crate) mod response;
 pub(crate) mod tls;

@@ -23,17 +23,14 @@ use warmline_core::message::sse::SseParser;
 
 use crate::backpressure::ReadBudget;
 use crate::http::call_reader::{CallEnd, CallReader};
-use crate::http::endpoint::{Endpoint, HttpResponse, SendFailure};
+use crate::http::endpoint::{Endpoint, HttpResponse, RequestHeaders, SendFailure};
 use crate::http::post::{MessagePoster, encode_notification};
-use crate::http::request_headers::RequestHeaders;
 use crate::http::response;
-use crate::legacy::session::StreamHoldOutcome;
-use crate::legacy::session::encode_legacy_request;
-use crate::limits::{CallTimer, RequestIdGenerator};
+use crate::legacy::session::{CancelGuard, StreamHoldOutcome, encode_legacy_request};
 use crate::listener::SourceSession;
 use crate::listener::{Listener, ReplySink as _};
 use crate::pending::{PendingKind, PendingRequests, StreamLayout, TooManyStrayReplies};
-use crate::retirement::Retirement;
+use crate::session_state::{CallTimer, RequestIdGenerator, Retirement};
 use crate::unsolicited::UnsolicitedDispatcher;
 use warmline_platform::clock;
 
@@ -48,7 +45,6 @@ pub(crate) struct HttpSseSession {
 #[derive(Debug)]
 pub(crate) struct HttpSseShared {
     pub(crate) poster: MessagePoster,
-    /// Why no new call may use the session: it is gone, or its state is in doubt. The first reason stays.
     pub(crate) retirement: Retirement,
     pub(crate) version: OnceLock<Version>,
     stream_ended: Notify,
@@ -100,7 +96,7 @@ impl HttpSseSession {
 
     pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> AttemptResult {
         let id = self.ids.next();
-        let cancel = self.shared.poster.cancel_guard(id, &request, listener);
+        let cancel = CancelGuard::new(&self.shared.poster, id, &request, listener);
         let body = encode_legacy_request(id, &request);
         let (ending, was_reply_refused) = self
             .send_with_id((id, body), request, listener, &cancel.is_issued)
@@ -119,15 +115,15 @@ impl HttpSseSession {
         issued: &AtomicBool,
     ) -> (AttemptResult, bool) {
         let headers = &self.shared.poster.headers;
-        let mut call = CallReader::new(id, CallTimer::start(request.deadlines()), listener);
-        call.extra_headers = request.headers().to_vec();
+        let mut call = CallReader::new(id, CallTimer::start(request.deadlines), listener);
+        call.extra_headers = request.headers.to_vec();
         call.reply_sink = Some(&self.shared.poster);
         let caller = listener.caller();
         call.pending = Some(self.pending.register(id, PendingKind::Call, caller));
         // The reader keeps the deadlines: it knows the open server requests.
-        let by = call.timer.total_deadline();
+        let by = call.timer.total_deadline;
         let mark_issued = |_: &mut _| issued.store(true, Ordering::Relaxed);
-        let (kind, own) = (Method::POST, request.headers());
+        let (kind, own) = (Method::POST, &request.headers);
         let posting = Box::pin(headers.send(kind, own, body, by, mark_issued));
         let sent = response::SentRequest {
             endpoint: &headers.endpoint,

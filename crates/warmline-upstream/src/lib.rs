@@ -16,6 +16,11 @@
 //! | How do bytes travel to a child? | `stdio/pipe.rs`, `stdio/write_queue.rs`, `stdio/child_task.rs` |
 //! | How does a child start and die? | `child/process.rs`, `child/warden.rs`, `child/find_program.rs` |
 
+#![expect(
+    missing_docs,
+    reason = "an internal crate: where a name says all, no line repeats it"
+)]
+
 mod attribution;
 mod backpressure;
 pub mod child;
@@ -27,16 +32,15 @@ mod health_check;
 pub(crate) mod http;
 pub(crate) mod http_sse;
 pub(crate) mod legacy;
-mod limits;
 mod listener;
 mod lists;
 pub(crate) mod modern;
 mod pending;
 mod redaction;
-mod retirement;
 mod sanitize;
 mod server_facts;
 mod session;
+mod session_state;
 pub(crate) mod stdio;
 pub mod target;
 mod unsolicited;
@@ -77,9 +81,9 @@ use self::server_facts::FactsInterner;
 use self::session::Driver;
 use self::unsolicited::UnsolicitedDispatcher;
 use crate::child::ChildTracker;
+use crate::http::endpoint::RequestHeaders;
 use crate::http::endpoints::Endpoints;
 pub use crate::http::endpoints::display_url;
-use crate::http::request_headers::RequestHeaders;
 use crate::legacy::session::LegacyHttpSession;
 use crate::server_facts::known_eras::{KnownErasCache, KnownErasEntry};
 use warmline_platform::clock;
@@ -105,11 +109,9 @@ fn unsolicited_dispatcher(server: &ServerTarget) -> UnsolicitedDispatcher {
 /// Opens sessions to servers. Cheap to clone; all clones share their connections.
 #[derive(Clone, Debug, Default)]
 pub struct Upstream {
-    /// HTTP endpoints with their connections.
     pub endpoints: Arc<Endpoints>,
     facts_interner: Arc<FactsInterner>,
     known_eras: Arc<KnownErasCache>,
-    /// Child processes that run.
     pub child_tracker: Arc<ChildTracker>,
 }
 

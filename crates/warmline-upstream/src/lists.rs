@@ -172,13 +172,10 @@ pub(crate) struct ListedTool<'a> {
 }
 
 pub(crate) fn page_params(cursor: Option<&Bytes>) -> Params {
-    let Some(cursor) = cursor else {
-        return Params::empty();
-    };
-    let mut raw = Vec::with_capacity(cursor.len() + 16);
-    Params::empty().write_edited(&mut raw, &[Edit::Set("cursor", cursor)], &[]);
-    // The cursor was cut out of valid JSON, so the result is valid, too.
-    Params::parse(raw.into()).unwrap_or_else(|_| Params::empty())
+    match cursor {
+        Some(cursor) => Params::empty().edited(&[Edit::Set("cursor", cursor)], &[]),
+        None => Params::empty(),
+    }
 }
 
 /// A page of a list: its raw items, the raw cursor of the next one, and how long it is good.

@@ -8,15 +8,13 @@ use std::sync::Arc;
 
 use crate::handshake::{self, HandshakeResponse};
 use crate::http::call_reader::CallReader;
-use crate::http::endpoint::{HttpResponse, SendFailure};
+use crate::http::endpoint::{HttpResponse, RequestHeaders, SendFailure};
 use crate::http::post::{self, encode_notification};
-use crate::http::request_headers::RequestHeaders;
 use crate::http::response;
-use crate::limits::{CallTimer, RequestIdGenerator};
 use crate::listener::Listener;
 use crate::listener::SourceSession;
 use crate::lists::{self, ListKind};
-use crate::retirement::Retirement;
+use crate::session_state::{CallTimer, RequestIdGenerator, Retirement};
 use crate::target::ClientProfile;
 use crate::unsolicited::UnsolicitedDispatcher;
 use bytes::Bytes;
@@ -38,10 +36,9 @@ use warmline_platform::clock::{self, Instant};
 pub(crate) struct ModernHttpSession {
     pub(crate) headers: RequestHeaders,
     client_meta: ClientMeta,
-    unsolicited: UnsolicitedDispatcher,
+    pub(crate) unsolicited: UnsolicitedDispatcher,
     ids: RequestIdGenerator,
     param_headers: ParamHeaderCache,
-    /// Why no new call may use the session: it is gone, or its state is in doubt. The first reason stays.
     pub(crate) retirement: Retirement,
 }
 
@@ -50,12 +47,12 @@ pub(crate) fn encode_modern_request(id: u64, request: &Request, said: &ClientMet
     let mut digits = itoa::Buffer::new();
     let [version, capabilities, client] = said.edits();
     let token = Edit::Set(meta::PROGRESS_TOKEN, digits.format(id).as_bytes());
-    let meta: &[Edit<'_>] = match request.origin() {
+    let meta: &[Edit<'_>] = match request.origin {
         RequestOrigin::Own => &[version, capabilities, client, token],
         RequestOrigin::Forwarded | RequestOrigin::ForwardedWithHeaders => &[version, token],
     };
-    let mut body = Vec::with_capacity(512 + request.params().raw().len());
-    splice::write_request(&mut body, id, request.method(), request.params(), &[], meta);
+    let mut body = Vec::with_capacity(512 + request.params.raw().len());
+    splice::write_request(&mut body, id, &request.method, &request.params, &[], meta);
     body.into()
 }
 
@@ -74,11 +71,6 @@ impl ModernHttpSession {
         }
     }
 
-    pub(crate) fn with_unsolicited(mut self, hearing: UnsolicitedDispatcher) -> Self {
-        self.unsolicited = hearing;
-        self
-    }
-
     /// Sends `server/discover`, the only request without side effects.
     pub(crate) async fn discover(&self) -> Result<HandshakeResponse, Diagnostic> {
         let id = self.ids.next();
@@ -91,7 +83,7 @@ impl ModernHttpSession {
     }
 
     pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> AttemptResult {
-        let mut limits = CallTimer::start(request.deadlines());
+        let mut limits = CallTimer::start(request.deadlines);
         let ending = self.send_once(request, limits, listener).await;
         // The tool changed its headers since we saw it. The server refused the request, so it may be
         // sent once more after the list is read again.
@@ -106,7 +98,7 @@ impl ModernHttpSession {
             },
             AttemptResult::Failed(_) | AttemptResult::Answered(_) => return ending,
         };
-        match clock::timeout_at(limits.total_deadline(), self.refresh_tools(&request)).await {
+        match clock::timeout_at(limits.total_deadline, self.refresh_tools(&request)).await {
             Ok(true) => {
                 limits.reset_idle();
                 self.send_once(request, limits, listener).await
@@ -134,7 +126,7 @@ impl ModernHttpSession {
         let body = encode_modern_request(id, &request, &self.client_meta);
         let by = limits.next_deadline();
         let sent = self.post(&request, &mirrored, body, by).await;
-        let is_list = request.method() == "tools/list";
+        let is_list = request.method == "tools/list";
         let ending = match sent {
             Ok(arrival) => {
                 let mut watch = CallReader::new(id, limits, listener);
@@ -199,17 +191,17 @@ impl ModernHttpSession {
         by: Instant,
     ) -> Result<HttpResponse, SendFailure> {
         let extra = |map: &mut HeaderMap| {
-            if let Some(method) = headers::mcp_method(request.method()) {
+            if let Some(method) = headers::mcp_method(&request.method) {
                 map.insert(METHOD, method);
             }
-            if let Some(name) = headers::mcp_name(request.method(), request.params()) {
+            if let Some(name) = headers::mcp_name(&request.method, &request.params) {
                 map.insert(NAME, name);
             }
             for (name, value) in mirrored {
                 map.insert(name.clone(), value.clone());
             }
         };
-        let (kind, own) = (Method::POST, request.headers());
+        let (kind, own) = (Method::POST, &request.headers);
         self.headers.send(kind, own, body, by, extra).await
     }
 
@@ -218,12 +210,12 @@ impl ModernHttpSession {
         let mut params = Params::empty();
         for _ in 0..MAX_PAGES {
             // The headers of the call may hold the caller's credential.
-            let request = Request::new("tools/list", params).with_deadlines(called.deadlines());
-            let headers = called.headers().iter().cloned();
+            let request = Request::new("tools/list", params).with_deadlines(called.deadlines);
+            let headers = called.headers.iter().cloned();
             let request = headers.fold(request, |request, (name, value)| {
                 request.with_header(name, value)
             });
-            let limits = CallTimer::start(request.deadlines());
+            let limits = CallTimer::start(request.deadlines);
             let page = Box::pin(self.send_once(request, limits, &())).await;
             let AttemptResult::Answered(Reply::Result(page)) = page else {
                 return false;
@@ -259,14 +251,14 @@ impl ParamHeaderCache {
         &self,
         request: &Request,
     ) -> Result<ParamHeaderValues, ParamHeaderRejection> {
-        if request.method() != "tools/call" || self.0.is_empty() {
+        if request.method != "tools/call" || self.0.is_empty() {
             return Ok(Vec::new());
         }
-        let Some(name) = request.params().name() else {
+        let Some(name) = request.params.name() else {
             return Ok(Vec::new());
         };
         let wanted = self.0.pin().get(&*name).cloned();
-        let arguments = request.params().member("arguments").unwrap_or(b"{}");
+        let arguments = request.params.member("arguments").unwrap_or(b"{}");
         let not_valid = |rule: ParamHeaderError| {
             let what = format!(
                 "`{name}` cannot be called: a header that its schema asks for is not valid"
@@ -282,7 +274,7 @@ impl ParamHeaderCache {
         let made = match wanted.headers_for(arguments) {
             Ok(made) => made,
             // The client wrote both arguments and headers.
-            Err(rule) if request.origin() == RequestOrigin::ForwardedWithHeaders => {
+            Err(rule) if request.origin == RequestOrigin::ForwardedWithHeaders => {
                 let why = format!("an argument cannot stand in its header: {rule}");
                 return Err(ParamHeaderRejection::Mismatch(mismatch_error(&why)));
             },
@@ -336,14 +328,14 @@ fn find_mismatch(
     wanted: &ParamHeaders,
     made: &[(HeaderName, HeaderValue)],
 ) -> Option<Bytes> {
-    if request.origin() != RequestOrigin::ForwardedWithHeaders {
+    if request.origin != RequestOrigin::ForwardedWithHeaders {
         return None;
     }
     let value = |all: &[(HeaderName, HeaderValue)], name: &HeaderName| {
         let found = all.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.clone())
     };
-    let differs = |name: &&HeaderName| match (value(request.headers(), name), value(made, name)) {
+    let differs = |name: &&HeaderName| match (value(&request.headers, name), value(made, name)) {
         (None, None) => false,
         (Some(sent), Some(made)) => !is_same_value(&sent, &made),
         (Some(_), None) | (None, Some(_)) => true,

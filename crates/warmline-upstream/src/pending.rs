@@ -17,8 +17,7 @@ use tokio::sync::Notify;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Version;
 use warmline_core::exchange::Diagnostic;
-use warmline_core::message::batch;
-use warmline_core::message::envelope::{Message, MessageKind};
+use warmline_core::message::envelope::{Message, MessageKind, split_batch};
 
 use self::state::{NotificationRoute, PendingSlot, PendingState, read_after_end};
 use crate::attribution::{self, Attribution, CallerId};
@@ -66,7 +65,6 @@ pub(crate) enum PendingEvent {
     Message(Message),
     /// So many notifications were dropped, because too much waited already.
     Dropped(u64),
-    /// There will be no reply.
     Lost(Delivery, Diagnostic),
 }
 
@@ -163,7 +161,7 @@ impl PendingRequests {
         source: SourceSession,
         send_reply: &(impl Fn(&[u8], ReplyPayload) + Clone + Send + 'static),
     ) -> Result<(), TooManyStrayReplies> {
-        let messages = batch::split_batch(text, version);
+        let messages = split_batch(text, version);
         for message in messages.filter_map(|text| Message::parse(text).ok()) {
             self.dispatch(message, source, send_reply.clone())?;
         }

@@ -24,8 +24,7 @@ use super::listener::{Listener, ReplyPayload, reply_payload};
 use super::lists::{ListKind, ListReader, is_usable_item};
 use super::redaction::Redactor;
 use super::server_facts::{ResumableSession, ServerFacts};
-use crate::http::endpoint::SendFailure;
-use crate::http::request_headers::RequestHeaders;
+use crate::http::endpoint::{RequestHeaders, SendFailure};
 use crate::http::response;
 use crate::http_sse::HttpSseSession;
 use crate::legacy::session::{LegacyHttpSession, StreamHoldOutcome};
@@ -88,7 +87,6 @@ impl Session {
         }
     }
 
-    /// The id that the server issued, if any.
     pub fn session_id(&self) -> Option<&str> {
         self.headers().ok()?.session_id()
     }
@@ -176,7 +174,7 @@ impl Session {
     /// # Cancel safety
     /// As [`Session::send`].
     pub async fn call(&self, request: Request, listener: &dyn Listener) -> AttemptResult {
-        match (self.facts.era, request.origin()) {
+        match (self.facts.era, request.origin) {
             // The client that wrote the request answers in a new request.
             (Era::Legacy, _)
             | (Era::Modern, RequestOrigin::Forwarded | RequestOrigin::ForwardedWithHeaders) => {
@@ -246,9 +244,7 @@ impl Session {
         }
         Ok(())
     }
-}
 
-impl Session {
     /// Reads a list to its end. Each item is raw JSON.
     ///
     /// Over modern HTTP, tools whose `x-mcp-header` breaks the rules are left out with a warning,
@@ -301,7 +297,7 @@ async fn call_through_rounds(
     request: Request,
     listener: &dyn Listener,
 ) -> AttemptResult {
-    let (server, deadlines) = (session.server(), request.deadlines());
+    let (server, deadlines) = (session.server(), request.deadlines);
     let total_by = clock::after(deadlines.total);
     let mut next = request.clone();
     for _ in 0..=MAX_ROUNDS {
@@ -322,10 +318,11 @@ async fn call_through_rounds(
             Err(clock::Elapsed) => return response::timeout_diagnostic(server).into_unknown(),
         };
         let total = total_by.saturating_duration_since(clock::now());
-        next = request
-            .clone()
-            .with_params(params)
-            .with_deadlines(Deadlines { total, ..deadlines });
+        next = Request {
+            params,
+            deadlines: Deadlines { total, ..deadlines },
+            ..request.clone()
+        };
     }
     let what =
         format!("`{server}` asked for input more than {MAX_ROUNDS} times and gave no answer");
@@ -406,7 +403,7 @@ async fn collect_replies(
         None => edits.push(Edit::Remove("requestState")),
     }
     let mut raw = Vec::new();
-    request.params().write_edited(&mut raw, &edits, &[]);
+    request.params.write_edited(&mut raw, &edits, &[]);
     Params::parse(raw.into()).map_err(|malformed| {
         let what = "the input for the server's request is not valid JSON";
         Diagnostic::new(Reason::InvalidRequest, what).with_cause(malformed.to_string())

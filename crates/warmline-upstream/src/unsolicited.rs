@@ -102,7 +102,6 @@ pub(crate) enum NotificationScope {
     CallElseAllClients,
     /// The call it came with, else the session's listener.
     CallElseUnsolicited,
-    /// Only the call that it names.
     NamedCall,
 }
 

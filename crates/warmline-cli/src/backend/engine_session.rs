@@ -102,10 +102,10 @@ impl EngineSession {
         request: &Request,
         listener: &Arc<PromptListener>,
     ) -> Result<Bytes, RequestFailure> {
-        let deadlines = request.deadlines();
+        let deadlines = request.deadlines;
         let call = self
             .server
-            .request_raw(request.method().to_owned(), request.params().clone())
+            .request_raw(request.method.clone(), request.params.clone())
             .timeout(deadlines.total)
             .idle_timeout(deadlines.idle)
             .shared_listener(Arc::<PromptListener>::clone(listener));

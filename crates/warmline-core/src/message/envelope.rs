@@ -1,16 +1,18 @@
-//! The envelope of a JSON-RPC message: its kind, its id, and where its parts are.
+//! The envelope of a JSON-RPC message: its kind, its id, and where its parts are. And batches:
+//! several messages in one text, which only 2025-03-26 has. A batch in a batch is none.
 //!
 //! No tree is built: what is not read passes unchanged, and a tree costs ten times as much. Refused
 //! are duplicate members (two readers would see two messages), batches, and anything that is not
 //! exactly one request, notification or response. A response without an id is accepted: over HTTP
 //! such an error belongs to the POST that it answers.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::message::object;
-use crate::message::object::Member;
+use crate::era::Version;
+use crate::message::json::{self, Member};
 pub use crate::message::parse_error::{ParseError, ParseErrorKind};
 
 /// One JSON-RPC message: shared bytes, and where its parts are.
@@ -31,9 +33,7 @@ pub enum MessageKind {
     Request,
     /// Has a method and no id.
     Notification,
-    /// A response with a result.
     Result,
-    /// A response with an error.
     Error,
 }
 
@@ -42,9 +42,7 @@ pub enum MessageKind {
 pub enum RequestId {
     /// `null`: the server could not read the id of the request it answers.
     Null,
-    /// An integer.
     Number(i64),
-    /// A text.
     Text(String),
     /// A number that is no integer of 64 bits.
     Other,
@@ -70,9 +68,9 @@ enum MethodText {
 impl Message {
     /// Splits one message into its parts.
     pub fn parse(raw: Bytes) -> Result<Self, ParseError> {
-        let text = object::parse_utf8(&raw)?;
+        let text = json::parse_utf8(&raw)?;
         let mut parts = MessageParts::default();
-        object::walk_members(text, |member| parts.add_member(&member))
+        json::walk_members(text, |member| parts.add_member(&member))
             .map_err(|fault| batch_fault_or(fault, text))?;
         let kind = parts.kind()?;
         let MessageParts {
@@ -93,7 +91,6 @@ impl Message {
         })
     }
 
-    /// What the message is.
     pub const fn kind(&self) -> MessageKind {
         self.kind
     }
@@ -103,17 +100,14 @@ impl Message {
         &self.raw
     }
 
-    /// The raw id.
     pub fn raw_id(&self) -> Option<&[u8]> {
         self.raw.get(self.id.clone()?)
     }
 
-    /// The id by value.
     pub fn id(&self) -> Option<RequestId> {
         self.raw_id().map(RequestId::from_raw)
     }
 
-    /// The method, unescaped.
     pub fn method(&self) -> Option<&str> {
         match self.method.as_ref()? {
             MethodText::Plain(range) => std::str::from_utf8(self.raw.get(range.clone())?).ok(),
@@ -121,22 +115,18 @@ impl Message {
         }
     }
 
-    /// The raw parameters.
     pub fn params(&self) -> Option<Bytes> {
         self.params.clone().map(|range| self.raw.slice(range))
     }
 
-    /// The raw result.
     pub fn result(&self) -> Option<Bytes> {
         self.payload_if(MessageKind::Result)
     }
 
-    /// The raw error.
     pub fn error(&self) -> Option<Bytes> {
         self.payload_if(MessageKind::Error)
     }
 
-    /// Whether it is a response to our request of that id.
     pub fn is_response_to(&self, our_id: u64) -> bool {
         matches!(self.kind, MessageKind::Result | MessageKind::Error)
             && self.id().is_some_and(|id| id.is_number(our_id))
@@ -182,7 +172,7 @@ impl RequestId {
         if text == "null" {
             return Self::Null;
         }
-        if let Some(unescaped) = object::decode_string(text) {
+        if let Some(unescaped) = json::decode_string(text) {
             return Self::Text(unescaped.into_owned());
         }
         text.parse().map_or(Self::Other, Self::Number)
@@ -192,12 +182,12 @@ impl RequestId {
 impl RpcError {
     /// Reads the raw `error` of a response.
     pub fn parse(raw: &[u8]) -> Result<Self, ParseError> {
-        let text = object::parse_utf8(raw)?;
+        let text = json::parse_utf8(raw)?;
         let (mut code, mut message, mut data) = (None, None, None);
-        object::walk_members(text, |member| {
+        json::walk_members(text, |member| {
             match member.name.as_ref() {
                 "code" => code = parse_integer(member.value),
-                "message" => message = object::decode_string(member.value),
+                "message" => message = json::decode_string(member.value),
                 "data" => data = Some(Bytes::copy_from_slice(member.value.as_bytes())),
                 _ => {},
             }
@@ -252,7 +242,7 @@ impl MessageParts {
         let first = member.value.as_bytes().first().copied();
         match member.name.as_ref() {
             "jsonrpc" => {
-                if object::decode_string(member.value).as_deref() != Some("2.0") {
+                if json::decode_string(member.value).as_deref() != Some("2.0") {
                     return fault(ParseErrorKind::NotJsonRpc);
                 }
                 self.version_ok = true;
@@ -311,13 +301,77 @@ fn batch_fault_or(fault: ParseError, text: &str) -> ParseError {
 }
 
 fn parse_method(member: &Member<'_>) -> Result<MethodText, ParseError> {
-    let refused = ParseError::new(ParseErrorKind::BadMethod, member.offset);
-    match object::decode_string(member.value).ok_or(refused)? {
-        text if text.is_empty() => Err(refused),
-        std::borrow::Cow::Borrowed(_) => {
+    match json::decode_string(member.value) {
+        Some(Cow::Borrowed(text)) if !text.is_empty() => {
             Ok(MethodText::Plain(member.offset + 1..member.range().end - 1))
         },
-        std::borrow::Cow::Owned(text) => Ok(MethodText::Unescaped(text.into())),
+        Some(Cow::Owned(text)) if !text.is_empty() => Ok(MethodText::Unescaped(text.into())),
+        Some(_) | None => Err(ParseError::new(ParseErrorKind::BadMethod, member.offset)),
+    }
+}
+
+/// The messages of a text: those of a batch, where this version has batches, or else the text
+/// itself.
+pub fn split_batch(text: Bytes, version: Option<Version>) -> BatchMessages {
+    let next = first_message_offset(&text, version).map_or(BatchPosition::Whole, BatchPosition::At);
+    BatchMessages { text, next }
+}
+
+/// Whether a text is a batch where this version knows such.
+pub fn is_batch(text: &[u8], version: Option<Version>) -> bool {
+    first_message_offset(text, version).is_some()
+}
+
+/// Where the first message of a batch begins.
+fn first_message_offset(text: &[u8], version: Option<Version>) -> Option<usize> {
+    version.filter(|version| version.supports_batches())?;
+    let open = json::skip_whitespace(text, 0);
+    if text.get(open) != Some(&b'[') {
+        return None;
+    }
+    let first = json::skip_whitespace(text, open + 1);
+    let end = json::value_end(text, open).ok()?;
+    let is_all = json::skip_whitespace(text, end) == text.len() && json::parse_utf8(text).is_ok();
+    (is_all && text.get(first) != Some(&b']')).then_some(first)
+}
+
+/// The texts of messages that came in one. They are found one by one: however many there are,
+/// nothing is held of them.
+#[derive(Clone, Debug, Default)]
+pub struct BatchMessages {
+    text: Bytes,
+    next: BatchPosition,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum BatchPosition {
+    /// The text itself.
+    Whole,
+    At(usize),
+    #[default]
+    Done,
+}
+
+impl Iterator for BatchMessages {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let at = match self.next {
+            BatchPosition::Whole => {
+                self.next = BatchPosition::Done;
+                return Some(std::mem::take(&mut self.text));
+            },
+            BatchPosition::At(at) => at,
+            BatchPosition::Done => return None,
+        };
+        self.next = BatchPosition::Done;
+        // That all of it is JSON was seen before.
+        let end = json::value_end(&self.text, at).ok()?;
+        let behind = json::skip_whitespace(&self.text, end);
+        if self.text.get(behind) == Some(&b',') {
+            self.next = BatchPosition::At(json::skip_whitespace(&self.text, behind + 1));
+        }
+        Some(self.text.slice(at..end))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::message::object;
+use crate::message::json;
 
 /// Takes output in pieces and yields its lines.
 #[derive(Debug)]
@@ -26,12 +26,11 @@ pub enum StdioLine {
     TooLong {
         /// The id it carries, if that is a number and stands in its first 4 KiB.
         id: Option<u64>,
-        /// How long it was.
         bytes: usize,
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OversizedLine {
     head: Vec<u8>,
     bytes: usize,
@@ -77,12 +76,12 @@ impl LineCodec {
         let mut line = piece.freeze();
         let ends_in_cr = line.last() == Some(&b'\r');
         if line.len() - usize::from(ends_in_cr) > self.max_line {
-            let mut skipped = OversizedLine::new();
+            let mut skipped = OversizedLine::default();
             skipped.add(&line);
             return Some(skipped.into_line());
         }
         line.truncate(line.len() - usize::from(ends_in_cr));
-        let is_blank = line.iter().all(|byte| object::is_whitespace(*byte));
+        let is_blank = line.iter().all(|byte| json::is_whitespace(*byte));
         (!is_blank).then_some(StdioLine::Complete(line))
     }
 
@@ -90,7 +89,7 @@ impl LineCodec {
     fn discard_oversized(&mut self) {
         // One more than the limit: the last byte may be the CR of its end.
         if self.oversized.is_none() && self.buffer.len() > self.max_line + 1 {
-            self.oversized = Some(OversizedLine::new());
+            self.oversized = Some(OversizedLine::default());
         }
         if let Some(skipped) = &mut self.oversized {
             skipped.add(&self.buffer);
@@ -123,14 +122,6 @@ impl Iterator for LineCodec {
 }
 
 impl OversizedLine {
-    const fn new() -> Self {
-        Self {
-            head: Vec::new(),
-            bytes: 0,
-            ends_in_cr: false,
-        }
-    }
-
     fn add(&mut self, piece: &[u8]) {
         let room = MAX_ID_SEARCH - self.head.len().min(MAX_ID_SEARCH);
         self.head
@@ -156,7 +147,7 @@ fn find_id(head: &[u8]) -> Option<u64> {
     let mut id = None;
     // The walk ends with an error where the text is cut; what it saw before counts. A number at
     // the very end may be cut itself.
-    let walked = object::walk_members(text, |member| {
+    let walked = json::walk_members(text, |member| {
         if member.name == "id" && member.range().end < text.len() {
             id = member.value.parse().ok();
         }

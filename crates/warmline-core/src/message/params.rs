@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::message::object;
+use crate::message::json;
 use crate::message::parse_error::{ParseError, ParseErrorKind};
 use crate::message::splice;
 use crate::message::splice::Edit;
@@ -44,17 +44,16 @@ impl Params {
         }
     }
 
-    /// Checks raw JSON.
     pub fn parse(raw: Bytes) -> Result<Self, ParseError> {
-        let text = object::parse_utf8(&raw)?;
+        let text = json::parse_utf8(&raw)?;
         let (mut is_empty, mut meta) = (true, None);
-        object::walk_members(text, |member| {
+        json::walk_members(text, |member| {
             is_empty = false;
             match (member.name.as_ref(), member.value.as_bytes().first()) {
                 ("_meta", Some(b'{')) => {
                     let Range { start, end } = member.range();
                     meta = Some((start, end));
-                    object::walk_members(member.value, |_| Ok(()))
+                    json::walk_members(member.value, |_| Ok(()))
                         .map_err(|fault| fault.with_offset(member.offset))
                 },
                 ("_meta", Some(b'n')) => Ok(()),
@@ -76,17 +75,14 @@ impl Params {
         Self::parse(raw.into())
     }
 
-    /// The raw JSON.
     pub const fn raw(&self) -> &Bytes {
         &self.raw
     }
 
-    /// Whether there are no members.
     pub const fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// The raw value of a member.
     pub fn member(&self, name: &str) -> Option<&[u8]> {
         self.raw_member(name).map(str::as_bytes)
     }
@@ -101,16 +97,14 @@ impl Params {
         self.string_member("uri")
     }
 
-    /// The raw `_meta` object.
     pub fn meta(&self) -> Option<&[u8]> {
         let (start, end) = self.meta?;
         self.raw.get(start..end)
     }
 
-    /// The raw value of a member of `_meta`.
     pub fn meta_member(&self, name: &str) -> Option<&[u8]> {
-        let meta = object::parse_utf8(self.meta()?).ok()?;
-        object::find_member(meta, name)
+        let meta = json::parse_utf8(self.meta()?).ok()?;
+        json::find_member(meta, name)
             .ok()
             .flatten()
             .map(str::as_bytes)
@@ -130,7 +124,7 @@ impl Params {
     /// The parameters with edits made to them and to their `_meta`, as in [`Self::write_edited`].
     #[must_use]
     pub fn edited(&self, edits: &[Edit<'_>], meta_edits: &[Edit<'_>]) -> Self {
-        let mut raw = Vec::with_capacity(self.raw.len());
+        let mut raw = Vec::with_capacity(self.raw.len() + 128);
         self.write_edited(&mut raw, edits, meta_edits);
         // Edits of a checked object make a checked object.
         Self::parse(raw.into()).unwrap_or_else(|_| self.clone())
@@ -138,11 +132,11 @@ impl Params {
 
     /// The text of a member, unescaped.
     pub(crate) fn string_member(&self, name: &str) -> Option<Cow<'_, str>> {
-        object::decode_string(self.raw_member(name)?)
+        json::decode_string(self.raw_member(name)?)
     }
 
     fn raw_member(&self, name: &str) -> Option<&str> {
-        object::find_member(object::parse_utf8(&self.raw).ok()?, name)
+        json::find_member(json::parse_utf8(&self.raw).ok()?, name)
             .ok()
             .flatten()
     }

@@ -5,7 +5,6 @@ use std::fmt;
 /// Why bytes are not the message they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// What is wrong.
     pub kind: ParseErrorKind,
     /// The position of the byte where it shows.
     pub offset: usize,
@@ -14,9 +13,7 @@ pub struct ParseError {
 /// The kinds of malformed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParseErrorKind {
-    /// The bytes are not UTF-8.
     NotUtf8,
-    /// The text is not JSON.
     NotJson,
     /// The JSON ends too early.
     Truncated,
@@ -30,19 +27,15 @@ pub enum ParseErrorKind {
     DuplicateMember,
     /// `jsonrpc` is missing or not `"2.0"`.
     NotJsonRpc,
-    /// `id` has a type that no id may have.
     BadId,
     /// `method` is not a string, or empty.
     BadMethod,
-    /// `params` is not an object.
     BadParams,
-    /// `_meta` is not an object.
     BadMeta,
     /// `error` is not an object with a number `code` and a text `message`.
     BadError,
     /// Neither a request, nor a notification, nor a response.
     UnknownMessageKind,
-    /// Nested too deep.
     TooDeep,
     /// A required member is missing, or has the wrong type.
     MissingMember(&'static str),
@@ -58,7 +51,6 @@ impl ParseError {
         Self::new(ParseErrorKind::MissingMember(member), offset)
     }
 
-    /// Whether it is JSON at all.
     pub const fn is_json(&self) -> bool {
         let fault = self.kind;
         !matches!(

@@ -5,8 +5,9 @@
 
 use bytes::Bytes;
 use serde::Serialize;
+use smallvec::SmallVec;
 
-use crate::message::object;
+use crate::message::json;
 use crate::message::params::{Params, is_absent_params};
 use crate::message::parse_error::ParseError;
 
@@ -46,8 +47,8 @@ pub(crate) fn edit_object_nested(
 ) -> Result<(), ParseError> {
     let before = out.len();
     let mut writer = ObjectEditor::new(raw, edits, nested, out);
-    let done = object::parse_utf8(raw).and_then(|text| {
-        object::walk_members(text, |member| writer.copy_member(&member))?;
+    let done = json::parse_utf8(raw).and_then(|text| {
+        json::walk_members(text, |member| writer.copy_member(&member))?;
         writer.finish()
     });
     if done.is_err() {
@@ -124,7 +125,6 @@ pub fn write_raw_error(out: &mut Vec<u8>, id: &[u8], error: &[u8]) {
     out.push(b'}');
 }
 
-/// Writes a text as a JSON string.
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
     write_json(out, text);
 }
@@ -153,8 +153,8 @@ struct ObjectEditor<'a, 'o> {
     // Where the text of the next member begins, behind the brace or the last comma.
     next_offset: usize,
     is_first: bool,
-    // Which of the first 64 edits found their member.
-    matched_edits: u64,
+    // Which edits found their member, by index.
+    matched_edits: SmallVec<[usize; 8]>,
     matched_nested: bool,
 }
 
@@ -174,12 +174,12 @@ impl<'a, 'o> ObjectEditor<'a, 'o> {
             out,
             next_offset,
             is_first: true,
-            matched_edits: 0,
+            matched_edits: SmallVec::new(),
             matched_nested: false,
         }
     }
 
-    fn copy_member(&mut self, member: &object::Member<'_>) -> Result<(), ParseError> {
+    fn copy_member(&mut self, member: &json::Member<'_>) -> Result<(), ParseError> {
         let range = member.range();
         let (start, end) = (self.next_offset, self.end_of_segment(range.end));
         self.next_offset = end + 1;
@@ -187,7 +187,7 @@ impl<'a, 'o> ObjectEditor<'a, 'o> {
             .edits
             .iter()
             .position(|edit| edit.name() == member.name);
-        self.matched_edits |= edit.and_then(edit_bit).unwrap_or(0);
+        self.matched_edits.extend(edit);
         match edit.and_then(|index| self.edits.get(index)) {
             Some(Edit::Remove(_)) => {},
             Some(Edit::Set(_, value)) => {
@@ -217,7 +217,7 @@ impl<'a, 'o> ObjectEditor<'a, 'o> {
     /// Adds the members that are missing, and closes the object.
     fn finish(&mut self) -> Result<(), ParseError> {
         for (index, edit) in self.edits.iter().enumerate() {
-            let met = self.is_matched(index, edit.name());
+            let met = self.matched_edits.contains(&index);
             let repeated = self
                 .edits
                 .iter()
@@ -241,23 +241,12 @@ impl<'a, 'o> ObjectEditor<'a, 'o> {
         Ok(())
     }
 
-    /// Whether an edit found its member. Beyond 64 edits it is looked up.
-    fn is_matched(&self, index: usize, name: &str) -> bool {
-        edit_bit(index).map_or_else(
-            || {
-                object::parse_utf8(self.raw)
-                    .is_ok_and(|text| object::find_member(text, name) != Ok(None))
-            },
-            |bit| self.matched_edits & bit != 0,
-        )
-    }
-
     /// The comma or brace behind a value.
     fn end_of_segment(&self, from: usize) -> usize {
         let rest = self.raw.get(from..).unwrap_or_default();
         from + rest
             .iter()
-            .position(|byte| !object::is_whitespace(*byte))
+            .position(|byte| !json::is_whitespace(*byte))
             .unwrap_or(rest.len())
     }
 
@@ -283,13 +272,6 @@ impl<'a, 'o> ObjectEditor<'a, 'o> {
         write_string(self.out, name);
         self.out.push(b':');
     }
-}
-
-/// The place of an edit in [`ObjectEditor::matched_edits`].
-fn edit_bit(index: usize) -> Option<u64> {
-    u32::try_from(index)
-        .ok()
-        .and_then(|index| 1_u64.checked_shl(index))
 }
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ pub struct SseEvent {
     pub event: Option<String>,
     /// Its data, lines joined by LF; empty for events that only prime the stream.
     pub data: Bytes,
-    /// Its id, if it set one.
     pub id: Option<String>,
     /// The pause before a reconnect that it asked for, in milliseconds.
     pub retry: Option<u64>,
@@ -41,7 +40,6 @@ pub struct SseEvent {
 /// An event was longer than allowed; it is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SseTooLarge {
-    /// How long an event may be.
     pub max_event_bytes: usize,
 }
 
@@ -118,7 +116,6 @@ impl SseParser {
         self.draft.line_bytes + self.buffer.len()
     }
 
-    /// The most bytes that an event may have.
     pub const fn max_event_bytes(&self) -> usize {
         self.max_event_bytes
     }

@@ -38,7 +38,6 @@ enum CircuitState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum BreakerDecision {
-    /// It may.
     Allow,
     /// It may, as the only one: its result counts for all.
     Probe,
@@ -76,12 +75,10 @@ pub enum BreakerTransition {
     Closed,
     /// They pause for that long.
     Opened(Duration),
-    /// One is tried.
     HalfOpened,
 }
 
 impl BreakerTransition {
-    /// The state that the breaker is in afterwards.
     pub const fn state(self) -> BreakerState {
         match self {
             Self::Closed => BreakerState::Closed,
@@ -108,7 +105,6 @@ impl Breaker {
         }
     }
 
-    /// What it does now.
     pub const fn state(&self) -> BreakerState {
         match self.state {
             CircuitState::Closed { .. } => BreakerState::Closed,
@@ -162,7 +158,6 @@ impl Breaker {
         Some(BreakerTransition::Closed)
     }
 
-    /// A session proved stable.
     pub fn on_session_stable(&mut self) -> Option<BreakerTransition> {
         let was = self.state();
         self.forget_failures();

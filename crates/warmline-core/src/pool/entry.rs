@@ -9,19 +9,25 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::events::{Effect, Effects, Event, LeaseRefusal, OpenedSession, SessionCounts};
-use super::session::{CheckNeed, LeaseKind, Session, SessionState, SessionUsage};
-use super::waiters::{QueuePosition, WaitQueue, Waiter, WaiterId};
+use self::transitions::{WaitQueue, Waiter};
+use super::events::{Effect, Effects, Event, LeaseRefusal, OpenedSession};
+use super::session::{CheckNeed, Session, SessionCounts, SessionState, SessionUsage};
 use super::{
     EndCondition, EndReason, EntryPolicy, Generation, HealthCheckResult, LeaseOutcome, LossReport,
-    StateLoss, expiry,
+    QueuePosition, StateLoss, WaiterId,
 };
 use crate::time::Tick;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EntryPhase {
-    Live,
-    Ended(EndReason),
+/// An event that is being applied: its moment, and its effects so far.
+struct Step {
+    now: Tick,
+    effects: Effects,
+}
+
+impl Step {
+    fn refuse(&mut self, waiter: Waiter, refusal: LeaseRefusal) {
+        self.effects.push(Effect::RefuseLease(waiter.id, refusal));
+    }
 }
 
 /// The state of one key.
@@ -29,7 +35,8 @@ enum EntryPhase {
 pub struct EntryState {
     policy: EntryPolicy,
     seed: u32,
-    phase: EntryPhase,
+    /// Why it ended; none while it takes callers.
+    end_reason: Option<EndReason>,
     next_generation: Generation,
     sessions: SmallVec<[Session; 1]>,
     queue: WaitQueue,
@@ -48,7 +55,7 @@ impl EntryState {
         Self {
             policy,
             seed: u32::from_le_bytes([a, b, c, d]),
-            phase: EntryPhase::Live,
+            end_reason: None,
             next_generation: Generation::FIRST,
             sessions: SmallVec::new(),
             queue: WaitQueue::default(),
@@ -61,24 +68,30 @@ impl EntryState {
 
     /// Applies an event and returns what is to be done. Nothing else changes an entry.
     pub fn handle_event(&mut self, event: Event, now: Tick) -> Effects {
-        let mut effects = Effects::new();
-        let out = &mut effects;
+        let effects = Effects::new();
+        let mut step = Step { now, effects };
+        self.apply(event, &mut step);
+        self.counts.waiting = self.queue.len();
+        step.effects
+    }
+
+    fn apply(&mut self, event: Event, step: &mut Step) {
         match event {
             Event::LeaseRequested {
                 waiter: id,
                 mode,
                 position,
-            } => self.on_lease_requested(Waiter { id, mode, position }, now, out),
-            Event::WaiterLeft(waiter) => self.on_waiter_left(waiter, now, out),
-            Event::Opened(generation, arrival) => self.on_opened(generation, arrival, now, out),
-            Event::OpenFailed(generation) => self.on_open_failed(generation, now, out),
-            Event::OpenCancelled(generation) => self.on_open_cancelled(generation, now, out),
-            Event::OpenerLost(generation) => self.on_opener_lost(generation, now, out),
+            } => self.on_lease_requested(Waiter { id, mode, position }, step),
+            Event::WaiterLeft(waiter) => self.on_waiter_left(waiter, step),
+            Event::Opened(generation, arrival) => self.on_opened(generation, arrival, step),
+            Event::OpenFailed(generation) => self.on_open_failed(generation, step),
+            Event::OpenCancelled(generation) => self.on_open_cancelled(generation, step),
+            Event::OpenerLost(generation) => self.on_opener_lost(generation, step),
             Event::HolderCallStarted(waiter, generation) => {
-                self.on_holder_call_started(waiter, generation, now, out);
+                self.on_holder_call_started(waiter, generation, step);
             },
             Event::LeaseReturned(generation, outcome) => {
-                self.on_lease_returned(generation, outcome, now, out);
+                self.on_lease_returned(generation, outcome, step);
             },
             // A later loss stays unreported.
             Event::LossReported(number) => {
@@ -87,28 +100,26 @@ impl EntryState {
                 }
             },
             Event::SessionEnded(generation, why) => {
-                self.on_session_ended(generation, why, now, out);
+                self.on_session_ended(generation, why, step);
             },
             Event::CheckFinished(generation, health) => {
-                self.on_check_finished(generation, health, now, out);
+                self.on_check_finished(generation, health, step);
             },
             Event::KeepAliveFinished(generation, health) => {
-                self.on_keep_alive_finished(generation, health, now, out);
+                self.on_keep_alive_finished(generation, health, step);
             },
             Event::ServerLostSessions(since) => self.on_server_lost_sessions(since),
             Event::Reconfigured(policy) => {
                 self.policy = policy;
-                self.serve_queue(now, out);
+                self.serve_queue(step);
             },
             Event::MaintenanceTick(forget_after) => {
-                self.on_maintenance_tick(forget_after, now, out);
+                self.on_maintenance_tick(forget_after, step);
             },
-            Event::PermitNeeded(generation) => self.on_permit_needed(generation, now, out),
-            Event::EntryEnded(why) => self.on_entry_ended(why, now, out),
-            Event::GraceExpired => self.on_grace_expired(now, out),
+            Event::PermitNeeded(generation) => self.on_permit_needed(generation, step),
+            Event::EntryEnded(why) => self.on_entry_ended(why, step),
+            Event::GraceExpired => self.on_grace_expired(step),
         }
-        self.counts.waiting = self.queue.len();
-        effects
     }
 
     /// The number of sessions of each state.
@@ -128,17 +139,14 @@ impl EntryState {
         counts
     }
 
-    /// Its policy.
     pub const fn policy(&self) -> &EntryPolicy {
         &self.policy
     }
 
-    /// Its sessions.
     pub fn sessions(&self) -> &[Session] {
         &self.sessions
     }
 
-    /// The last loss, reported or not.
     pub const fn last_loss(&self) -> Option<StateLoss> {
         self.last_loss
     }
@@ -154,22 +162,17 @@ impl EntryState {
         self.sessions.is_empty() && self.queue.is_empty()
     }
 
-    /// Whether it takes callers.
     pub fn is_live(&self) -> bool {
-        self.phase == EntryPhase::Live
+        self.end_reason.is_none()
     }
 
-    /// Why it ended, if it did.
     pub const fn end_reason(&self) -> Option<EndReason> {
-        match self.phase {
-            EntryPhase::Live => None,
-            EntryPhase::Ended(why) => Some(why),
-        }
+        self.end_reason
     }
 
     /// Whether it ended, and nothing is left of it.
     pub fn is_finished(&self) -> bool {
-        self.phase != EntryPhase::Live && self.is_empty()
+        !self.is_live() && self.is_empty()
     }
 
     /// Events that made no sense. Anything but zero is a bug in the shell.
@@ -191,35 +194,33 @@ impl EntryState {
         Some((oldest.generation, oldest.last_used))
     }
 
-    fn on_lease_requested(&mut self, waiter: Waiter, now: Tick, out: &mut Effects) {
-        if let EntryPhase::Ended(why) = self.phase {
-            let (waiter, refusal) = (waiter.id, LeaseRefusal::EntryEnded(why));
-            return out.push(Effect::RefuseLease(waiter, refusal));
+    fn on_lease_requested(&mut self, waiter: Waiter, step: &mut Step) {
+        if let Some(why) = self.end_reason {
+            return step.refuse(waiter, LeaseRefusal::EntryEnded(why));
         }
-        self.retire_expired(now, out);
+        self.retire_expired(step);
         if self.queue.is_empty()
-            && let Some(at) = self.best_session_for(waiter.mode, now)
+            && let Some(at) = self.best_session_for(waiter.mode, step.now)
         {
-            return self.grant_lease(waiter, at, now, out);
+            return self.grant_lease(waiter, at, step);
         }
         // Callers behind queued ones have to wait too. A caller that was admitted before is not
         // refused because of later ones.
         if waiter.position == QueuePosition::Back
             && self.queue.len() >= self.policy.max_waiters.max(1)
         {
-            let (waiter, refusal) = (waiter.id, LeaseRefusal::QueueFull);
-            return out.push(Effect::RefuseLease(waiter, refusal));
+            return step.refuse(waiter, LeaseRefusal::QueueFull);
         }
         self.queue.enqueue(waiter);
-        self.serve_queue(now, out);
+        self.serve_queue(step);
     }
 
-    fn on_waiter_left(&mut self, waiter: WaiterId, now: Tick, out: &mut Effects) {
+    fn on_waiter_left(&mut self, waiter: WaiterId, step: &mut Step) {
         // A caller that was granted a lease at the same moment is not queued; its lease comes back.
         if !self.queue.remove(waiter) {
             return;
         }
-        self.serve_queue(now, out);
+        self.serve_queue(step);
         if self.counts.opening > self.queue.len()
             && let Some(latest) = self
                 .sessions
@@ -227,22 +228,16 @@ impl EntryState {
                 .rfind(|one| one.state == SessionState::Opening)
         {
             let generation = latest.generation;
-            out.push(Effect::OpenUnneeded(generation));
+            step.effects.push(Effect::OpenUnneeded(generation));
         }
-        self.note_if_empty(now);
+        self.note_if_empty(step.now);
     }
 
-    fn on_opened(
-        &mut self,
-        opening: Generation,
-        arrival: OpenedSession,
-        now: Tick,
-        out: &mut Effects,
-    ) {
+    fn on_opened(&mut self, opening: Generation, arrival: OpenedSession, step: &mut Step) {
         let Some(at) = self.find_opening(opening) else {
-            return self.on_opened_after_abort(opening, out);
+            return self.on_opened_after_abort(opening, step);
         };
-        let generation = self.assign_generation(opening, arrival.generation, out);
+        let generation = self.assign_generation(opening, arrival.generation, step);
         if arrival.unreported_loss {
             let before = Generation::new(generation.number() - 1).unwrap_or(generation);
             // Before a later session than the first, callers here may have shared the one that was
@@ -253,10 +248,10 @@ impl EntryState {
         if let Some(session) = self.sessions.get_mut(at) {
             session.generation = generation;
             session.opened_at =
-                Tick::from_start(now.since_start().saturating_sub(arrival.idle_time));
+                Tick::from_start(step.now.since_start().saturating_sub(arrival.idle_time));
             session.last_alive = session.opened_at;
             session.last_keep_alive = session.opened_at;
-            session.last_used = now;
+            session.last_used = step.now;
             session.origin = arrival.origin;
             if arrival.stateful {
                 session.usage = SessionUsage::Stateful;
@@ -267,36 +262,30 @@ impl EntryState {
             (session.expires_at, session.renew_at) = (at(arrival.expires_in), at(arrival.renew_in));
         }
         // Limits may have been lowered since the opening began.
-        let why = match self.phase {
-            EntryPhase::Ended(why) => Some(why),
-            EntryPhase::Live if self.used_slots() > self.max_slots() => Some(EndReason::Evicted),
-            EntryPhase::Live => None,
-        };
-        self.set_state(at, SessionState::Idle, now, out);
+        let is_full = self.used_slots() > self.max_slots();
+        let why = self.end_reason.or(is_full.then_some(EndReason::Evicted));
+        self.set_state(at, SessionState::Idle, step);
         if let Some(why) = why {
-            self.close_session(at, why, now, out);
+            self.close_session(at, why, step);
         }
-        self.serve_queue(now, out);
+        self.serve_queue(step);
     }
 
     /// It was aborted, and succeeded all the same.
-    fn on_opened_after_abort(&mut self, generation: Generation, out: &mut Effects) {
+    fn on_opened_after_abort(&mut self, generation: Generation, step: &mut Step) {
         self.count_invalid_event();
-        let why = match self.phase {
-            EntryPhase::Ended(why) => why,
-            EntryPhase::Live => EndReason::Bug,
-        };
+        let why = self.end_reason.unwrap_or(EndReason::Bug);
         // With a number that is in use, closing would hit the other session.
         if self.find_session(generation, |_| true).is_none() {
-            out.push(Effect::CloseSession(generation, why));
+            step.effects.push(Effect::CloseSession(generation, why));
         }
     }
 
-    fn on_open_failed(&mut self, generation: Generation, now: Tick, out: &mut Effects) {
+    fn on_open_failed(&mut self, generation: Generation, step: &mut Step) {
         let Some(at) = self.find_opening(generation) else {
             return self.count_invalid_event();
         };
-        self.close_session(at, EndReason::OpenFailed, now, out);
+        self.close_session(at, EndReason::OpenFailed, step);
         let refusal = LeaseRefusal::OpenFailed;
         let others = self
             .sessions
@@ -304,52 +293,51 @@ impl EntryState {
             .any(|one| one.state == SessionState::Opening || one.state.is_usable());
         if others {
             if let Some(waiter) = self.queue.pop_front() {
-                let waiter = waiter.id;
-                out.push(Effect::RefuseLease(waiter, refusal));
+                step.refuse(waiter, refusal);
             }
         } else {
-            self.refuse_all_waiters(refusal, out);
+            self.refuse_all_waiters(refusal, step);
         }
-        self.serve_queue(now, out);
-        self.note_if_empty(now);
+        self.serve_queue(step);
+        self.note_if_empty(step.now);
     }
 
-    fn on_open_cancelled(&mut self, generation: Generation, now: Tick, out: &mut Effects) {
+    fn on_open_cancelled(&mut self, generation: Generation, step: &mut Step) {
         let Some(at) = self.find_opening(generation) else {
             return self.count_invalid_event();
         };
-        self.close_session(at, EndReason::OpenFailed, now, out);
-        self.serve_queue(now, out);
+        self.close_session(at, EndReason::OpenFailed, step);
+        self.serve_queue(step);
     }
 
     /// The waiters are not moved to another opening here: they ask again.
-    fn on_opener_lost(&mut self, generation: Generation, now: Tick, out: &mut Effects) {
+    fn on_opener_lost(&mut self, generation: Generation, step: &mut Step) {
         let Some(at) = self.find_opening(generation) else {
             return self.count_invalid_event();
         };
-        self.close_session(at, EndReason::OpenFailed, now, out);
-        self.refuse_all_waiters(LeaseRefusal::OpenerLost, out);
-        self.note_if_empty(now);
+        self.close_session(at, EndReason::OpenFailed, step);
+        self.refuse_all_waiters(LeaseRefusal::OpenerLost, step);
+        self.note_if_empty(step.now);
     }
 
     fn on_holder_call_started(
         &mut self,
         waiter: WaiterId,
         generation: Generation,
-        now: Tick,
-        out: &mut Effects,
+        step: &mut Step,
     ) {
         let Some(at) = self.find_session(generation, SessionState::serves_exclusive_holder) else {
             return;
         };
         if let Some(session) = self.sessions.get_mut(at) {
-            session.last_used = now;
+            session.last_used = step.now;
             let next = session.state.with_extra_lease();
-            self.set_state(at, next, now, out);
-            out.push(Effect::GrantLease {
+            self.set_state(at, next, step);
+            let loss = None;
+            step.effects.push(Effect::GrantLease {
                 waiter,
                 generation,
-                loss: None,
+                loss,
             });
         }
     }
@@ -358,45 +346,35 @@ impl EntryState {
         &mut self,
         generation: Generation,
         outcome: LeaseOutcome,
-        now: Tick,
-        out: &mut Effects,
+        step: &mut Step,
     ) {
-        let Some(at) = self.find_session(generation, |state| {
-            state
-                .lease_kind()
-                .is_some_and(|kind| kind != LeaseKind::Check)
-        }) else {
+        let is_leased = |state: &SessionState| state.lease_kind().is_some() && !state.is_checked();
+        let Some(at) = self.find_session(generation, is_leased) else {
             return self.count_invalid_event();
         };
-        self.apply_lease_outcome(at, outcome, now, out);
+        self.apply_lease_outcome(at, outcome, step);
         if let LeaseOutcome::SessionEnded(why) = outcome {
-            self.lose_session(at, why, now, out);
+            self.lose_session(at, why, step);
             // Even if its key ended meanwhile, as that of a single call has.
             if let Some(at) = self.find_session(generation, |_| true) {
-                self.note_short_lived(at, why, now, out);
+                self.note_short_lived(at, why, step);
             }
         }
         // The session may only be marked as lost: its lease still counts.
         if let Some(at) = self.find_session(generation, |_| true) {
-            self.release_lease(at, now, out);
+            self.release_lease(at, step);
         }
-        self.serve_queue(now, out);
+        self.serve_queue(step);
     }
 
-    fn on_session_ended(
-        &mut self,
-        generation: Generation,
-        why: EndReason,
-        now: Tick,
-        out: &mut Effects,
-    ) {
+    fn on_session_ended(&mut self, generation: Generation, why: EndReason, step: &mut Step) {
         if let Some(at) = self.find_session(generation, SessionState::is_usable) {
-            self.lose_session(at, why, now, out);
-            self.serve_queue(now, out);
+            self.lose_session(at, why, step);
+            self.serve_queue(step);
         } else if let Some(at) =
             self.find_session(generation, |state| *state != SessionState::Opening)
         {
-            self.note_short_lived(at, why, now, out);
+            self.note_short_lived(at, why, step);
         }
     }
 
@@ -404,59 +382,41 @@ impl EntryState {
         &mut self,
         generation: Generation,
         health: HealthCheckResult,
-        now: Tick,
-        out: &mut Effects,
+        step: &mut Step,
     ) {
-        let Some(at) = self.find_session(generation, |state| {
-            state
-                .lease_kind()
-                .is_some_and(|kind| kind == LeaseKind::Check)
-        }) else {
+        let Some(at) = self.find_session(generation, SessionState::is_checked) else {
             return self.count_invalid_event();
         };
-        self.apply_check_result(at, health, now, out);
+        self.apply_check_result(at, health, step);
         if let Some(at) = self.find_session(generation, |_| true) {
-            self.release_lease(at, now, out);
+            self.release_lease(at, step);
         }
-        self.serve_queue(now, out);
+        self.serve_queue(step);
     }
 
     fn on_keep_alive_finished(
         &mut self,
         generation: Generation,
         health: HealthCheckResult,
-        now: Tick,
-        out: &mut Effects,
+        step: &mut Step,
     ) {
         let Some(at) = self.find_session(generation, SessionState::is_usable) else {
             return;
         };
-        let at_rest = self
-            .sessions
-            .get(at)
-            .is_some_and(|one| one.state == SessionState::Idle);
-        match health {
-            // While it is in use only an answer of the server counts.
-            HealthCheckResult::TimedOut
-            | HealthCheckResult::Refused
-            | HealthCheckResult::Unreachable
-                if !at_rest => {},
-            HealthCheckResult::Alive
-            | HealthCheckResult::Gone
-            | HealthCheckResult::TimedOut
-            | HealthCheckResult::Refused
-            | HealthCheckResult::Unreachable => {
-                self.apply_check_result(at, health, now, out);
-                // No caller asked for this check: the next one has the session checked again.
-                if let Some(session) = self.sessions.get_mut(at)
-                    && session.generation == generation
-                    && session.check_need == CheckNeed::SkipOnce
-                {
-                    session.check_need = CheckNeed::BeforeNextUse;
-                }
-            },
+        let is_idle = self.find_session(generation, |state| *state == SessionState::Idle);
+        // While it is in use only an answer of the server counts.
+        let is_answer = matches!(health, HealthCheckResult::Alive | HealthCheckResult::Gone);
+        if is_idle.is_some() || is_answer {
+            self.apply_check_result(at, health, step);
+            // No caller asked for this check: the next one has the session checked again.
+            if let Some(session) = self.sessions.get_mut(at)
+                && session.generation == generation
+                && session.check_need == CheckNeed::SkipOnce
+            {
+                session.check_need = CheckNeed::BeforeNextUse;
+            }
         }
-        self.serve_queue(now, out);
+        self.serve_queue(step);
     }
 
     fn on_server_lost_sessions(&mut self, since: Tick) {
@@ -467,49 +427,49 @@ impl EntryState {
         }
     }
 
-    fn on_maintenance_tick(&mut self, forget_after: Duration, now: Tick, out: &mut Effects) {
-        self.serve_queue(now, out);
+    fn on_maintenance_tick(&mut self, forget_after: Duration, step: &mut Step) {
+        self.serve_queue(step);
         for session in &mut self.sessions {
-            if expiry::needs_keep_alive(session, &self.policy, self.seed.into(), now) {
-                session.last_keep_alive = now;
+            if session.needs_keep_alive(&self.policy, self.seed.into(), step.now) {
+                session.last_keep_alive = step.now;
                 let generation = session.generation;
-                out.push(Effect::KeepAlive(generation));
+                step.effects.push(Effect::KeepAlive(generation));
             }
         }
         // The key of a run is kept with its run: it knows the next generation.
         if self.is_empty()
-            && self.phase == EntryPhase::Live
+            && self.is_live()
             && self.policy.end_condition == EndCondition::AtLimits
             && self.unreported_loss().is_none()
-            && now.duration_since(self.empty_since) >= forget_after
+            && step.now.duration_since(self.empty_since) >= forget_after
         {
-            self.phase = EntryPhase::Ended(EndReason::Evicted);
-            out.push(Effect::EvictEntry);
+            self.end_reason = Some(EndReason::Evicted);
+            step.effects.push(Effect::EvictEntry);
         }
     }
 
-    fn on_permit_needed(&mut self, generation: Generation, now: Tick, out: &mut Effects) {
+    fn on_permit_needed(&mut self, generation: Generation, step: &mut Step) {
         if self.policy.end_condition == EndCondition::AtLimits
             && self.queue.is_empty()
             && let Some(at) = self.find_session(generation, |state| *state == SessionState::Idle)
         {
-            self.close_session(at, EndReason::Evicted, now, out);
+            self.close_session(at, EndReason::Evicted, step);
         }
     }
 
-    fn on_entry_ended(&mut self, why: EndReason, now: Tick, out: &mut Effects) {
-        if self.phase != EntryPhase::Live {
+    fn on_entry_ended(&mut self, why: EndReason, step: &mut Step) {
+        if !self.is_live() {
             return;
         }
-        self.phase = EntryPhase::Ended(why);
-        self.refuse_all_waiters(LeaseRefusal::EntryEnded(why), out);
+        self.end_reason = Some(why);
+        self.refuse_all_waiters(LeaseRefusal::EntryEnded(why), step);
         for at in (0..self.sessions.len()).rev() {
-            self.retire_session(at, why, now, out);
+            self.retire_session(at, why, step);
         }
     }
 
-    fn on_grace_expired(&mut self, now: Tick, out: &mut Effects) {
-        let EntryPhase::Ended(why) = self.phase else {
+    fn on_grace_expired(&mut self, step: &mut Step) {
+        let Some(why) = self.end_reason else {
             return self.count_invalid_event();
         };
         for at in (0..self.sessions.len()).rev() {
@@ -518,9 +478,9 @@ impl EntryState {
             };
             let generation = session.generation;
             if session.state == SessionState::Opening {
-                out.push(Effect::AbortOpen(generation));
+                step.effects.push(Effect::AbortOpen(generation));
             }
-            self.close_session(at, why, now, out);
+            self.close_session(at, why, step);
         }
     }
 }

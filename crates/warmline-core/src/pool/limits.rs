@@ -17,7 +17,6 @@ use crate::pool_key::{Identity, KeyOwner, PoolKey, TargetKey, Transport};
 pub enum PermitKind {
     /// A session at an HTTP server.
     Session,
-    /// A child process.
     Process,
 }
 
@@ -55,7 +54,6 @@ impl PermitClaim {
         })
     }
 
-    /// Whether closing a session of that key unblocks this claim.
     pub fn is_unblocked_by_closing(&self, full: &SessionLimit, key: &PoolKey) -> bool {
         Self::for_key(key, None).is_some_and(|other| other.limits().any(|limit| limit == *full))
     }
@@ -74,11 +72,8 @@ impl PermitClaim {
 /// A limit of sessions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SessionLimit {
-    /// Of one server.
     Server(Arc<str>),
-    /// Of one identity, by kind.
     Identity(Identity, PermitKind),
-    /// In all, by kind.
     All(PermitKind),
 }
 
@@ -90,7 +85,6 @@ pub struct ClaimId(u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum ClaimOutcome {
-    /// The permit is granted.
     Granted,
     /// A limit is full. The claim is granted when it has room.
     Queued(ClaimId, SessionLimit),
@@ -99,7 +93,6 @@ pub enum ClaimOutcome {
 /// Whether the release of a permit was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseNotice {
-    /// It was not.
     Unannounced,
     /// It was: see [`SessionLimits::announce_release`].
     Announced,
@@ -137,7 +130,6 @@ impl SessionLimits {
         }
     }
 
-    /// Grants or queues a claim.
     pub fn claim(&mut self, claim: PermitClaim) -> ClaimOutcome {
         if let Some(full) = self.blocking_limit(&claim) {
             let ticket = self.next_id;
@@ -241,12 +233,10 @@ impl SessionLimits {
         self.queued_at.get(&ticket)
     }
 
-    /// How many permits of a kind are in use.
     pub fn used_permits(&self, kind: PermitKind) -> u32 {
         self.usage_of(&SessionLimit::All(kind))
     }
 
-    /// How many claims are queued.
     pub fn queued_claims(&self) -> usize {
         self.queued_at.len()
     }

@@ -28,9 +28,7 @@ const OPEN_BACKOFF: Backoff = Backoff::new(Duration::from_secs(10), Duration::fr
 /// What spares are kept apart by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SpareKey {
-    /// The server.
     pub target: TargetKey,
-    /// The source of the credential.
     pub credential: CredentialId,
     /// What they declare about the client.
     pub client_profile: ClientProfileId,
@@ -81,12 +79,10 @@ struct IdleSpare {
 pub struct RefillPlan {
     /// Spares that are to be closed.
     pub close: SmallVec<[SpareId; 1]>,
-    /// How many are to be opened.
     pub open: u32,
 }
 
 impl SpareSet {
-    /// An empty set.
     pub fn new(transport: Transport, now: Tick) -> Self {
         Self {
             max_age: match transport {
@@ -176,7 +172,6 @@ impl SpareSet {
         self.opening = self.opening.saturating_sub(1);
     }
 
-    /// A spare failed to open.
     pub fn on_open_failed(&mut self, reason: Reason, now: Tick) {
         self.opening = self.opening.saturating_sub(1);
         self.is_disabled |= reason == Reason::SingleSession;
@@ -220,12 +215,10 @@ impl SpareSet {
         self.idle.drain(..).map(|spare| spare.id).collect()
     }
 
-    /// How many are ready.
     pub fn idle_count(&self) -> u32 {
         u32::try_from(self.idle.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many are being opened.
     pub const fn opening_count(&self) -> u32 {
         self.opening
     }

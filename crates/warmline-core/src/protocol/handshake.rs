@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::meta::{self, write_implementation};
 use crate::era::Version;
-use crate::message::object;
+use crate::message::json;
 use crate::message::parse_error::ParseError;
 use crate::message::splice::{write_number, write_string};
 
@@ -17,11 +17,9 @@ use crate::message::splice::{write_number, write_string};
 pub struct InitializeResult {
     /// The version it chose, as it wrote it.
     pub version: String,
-    /// Its raw capabilities.
     pub capabilities: Bytes,
     /// Its raw name and version, if it gave them.
     pub server_info: Option<Bytes>,
-    /// Its instructions for models.
     pub instructions: Option<String>,
     /// How long the server keeps the session, if it says so.
     pub expires_in: Option<Duration>,
@@ -32,11 +30,9 @@ pub struct InitializeResult {
 pub struct DiscoverResult {
     /// The versions it speaks, as it wrote them.
     pub supported_versions: Vec<String>,
-    /// Its raw capabilities.
     pub capabilities: Bytes,
     /// Its raw name and version, if it gave them.
     pub server_info: Option<Bytes>,
-    /// Its instructions for models.
     pub instructions: Option<String>,
 }
 
@@ -60,7 +56,6 @@ pub fn write_initialize(
     out.extend_from_slice(b"}}");
 }
 
-/// Reads the raw result of `initialize`.
 pub fn read_initialize_result(raw: &[u8]) -> Result<InitializeResult, ParseError> {
     let mut said = HandshakeFields::default();
     said.read(raw)?;
@@ -77,7 +72,6 @@ pub fn read_initialize_result(raw: &[u8]) -> Result<InitializeResult, ParseError
     })
 }
 
-/// Reads the raw result of `server/discover`.
 pub fn read_discover_result(raw: &[u8]) -> Result<DiscoverResult, ParseError> {
     let mut said = HandshakeFields::default();
     said.read(raw)?;
@@ -98,7 +92,7 @@ pub(crate) fn read_version_list(raw: &str) -> Option<Vec<String>> {
     let list: Vec<&serde_json::value::RawValue> = serde_json::from_str(raw).ok()?;
     let texts = list
         .into_iter()
-        .filter_map(|item| object::decode_string(item.get()));
+        .filter_map(|item| json::decode_string(item.get()));
     Some(texts.map(Cow::into_owned).collect())
 }
 
@@ -116,8 +110,8 @@ struct HandshakeFields {
 
 impl HandshakeFields {
     fn read(&mut self, raw: &[u8]) -> Result<(), ParseError> {
-        object::walk_members(object::parse_utf8(raw)?, |member| {
-            let text = || object::decode_string(member.value).map(Cow::into_owned);
+        json::walk_members(json::parse_utf8(raw)?, |member| {
+            let text = || json::decode_string(member.value).map(Cow::into_owned);
             let bytes = || {
                 let is_object = member.value.starts_with('{');
                 is_object.then(|| Bytes::copy_from_slice(member.value.as_bytes()))
@@ -129,7 +123,7 @@ impl HandshakeFields {
                 "serverInfo" => self.server_info = bytes(),
                 "instructions" => self.instructions = text(),
                 "_meta" if member.value.starts_with('{') => {
-                    self.meta_server_info = object::find_member(member.value, meta::SERVER_INFO)
+                    self.meta_server_info = json::find_member(member.value, meta::SERVER_INFO)
                         .map_err(|fault| fault.with_offset(member.offset))?
                         .map(|info| Bytes::copy_from_slice(info.as_bytes()));
                     self.expires_in = session_lifetime(member.value);
@@ -149,7 +143,7 @@ fn session_lifetime(meta: &str) -> Option<Duration> {
         "sessionExpiresIn",
         "expiresIn",
     ];
-    let seconds = |name: &&str| object::find_member(meta, name).ok()??.parse::<u32>().ok();
+    let seconds = |name: &&str| json::find_member(meta, name).ok()??.parse::<u32>().ok();
     let seconds = said.iter().find_map(seconds).filter(|left| *left > 0)?;
     Some(Duration::from_secs(u64::from(seconds)))
 }

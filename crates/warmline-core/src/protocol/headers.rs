@@ -52,7 +52,6 @@ pub fn decode_value(value: &HeaderValue) -> Option<String> {
     }
 }
 
-/// `Mcp-Name` of a request, where its method has one.
 pub fn mcp_name(method: &str, params: &Params) -> Option<HeaderValue> {
     let member = Method::find(method)?.name_param?.member();
     let name = params.string_member(member)?;

@@ -1,6 +1,6 @@
 //! What an HTTP status, with its body, says about the request.
 //!
-//! What no row covers is [`ReplyMeaning::Unknown`]: a request that may have been executed is never
+//! What no row covers is not refused: a request that may have been executed is never
 //! called refused.
 
 use bytes::Bytes;
@@ -15,28 +15,20 @@ use crate::message::envelope::{Message, MessageKind, RequestId, RpcError};
 /// A reply to the POST of a request.
 #[derive(Clone, Debug)]
 pub struct HttpReplyFacts<'a> {
-    /// The HTTP status.
     pub status: u16,
-    /// The era of the session.
     pub era: Era,
-    /// Whether the request carried a session id.
     pub session_id: SessionIdHeader,
-    /// The id of the request.
     pub request_id: u64,
-    /// The body.
     pub body: ReplyBody<'a>,
     /// The value of `WWW-Authenticate`.
     pub challenge: Option<&'a str>,
     /// Which forms of "session gone" count.
     pub matching: SessionGoneMatching,
-    /// Whether the response may still come on another stream.
-    pub get_stream: GetStreamPresence,
 }
 
 /// The body of a reply.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplyBody<'a> {
-    /// All of it.
     Complete(&'a Bytes),
     /// It was cut before its end.
     Truncated,
@@ -44,61 +36,41 @@ pub enum ReplyBody<'a> {
     TooLarge,
 }
 
-/// Whether the response may come on another stream of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GetStreamPresence {
-    /// The GET stream is open.
-    Open,
-    /// There is none.
-    Absent,
+/// What a reply that is not the response says about the request.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyFailure {
+    /// Whether the server did not act; else it may have acted.
+    pub is_refused: bool,
+    pub reason: Reason,
+    pub session_gone: Option<SessionGoneForm>,
 }
 
-/// What the reply says about the request.
-#[derive(Clone, Debug)]
-pub enum ReplyMeaning {
-    /// It is the response.
-    Response(Message),
-    /// The response comes on the GET stream.
-    AwaitGetStream,
-    /// The server did not act.
-    Refused {
-        /// Why.
-        reason: Reason,
-        /// The form in which it said that the session is gone.
-        session_gone: Option<SessionGoneForm>,
-    },
-    /// The server may have acted.
-    Unknown {
-        /// Why there is no answer.
-        reason: Reason,
-        /// The form in which it said that the session is gone.
-        session_gone: Option<SessionGoneForm>,
-    },
-}
-
-/// Reads what a reply says about its request.
-pub fn classify_reply(facts: &HttpReplyFacts<'_>) -> ReplyMeaning {
+/// The response, or what the reply says about its request.
+pub fn classify_reply(facts: &HttpReplyFacts<'_>) -> Result<Message, ReplyFailure> {
     let body = match facts.body {
         ReplyBody::Complete(bytes) => bytes.clone(),
-        ReplyBody::Truncated | ReplyBody::TooLarge => return meaning_without_body(facts),
+        ReplyBody::Truncated | ReplyBody::TooLarge => return Err(failure_without_body(facts)),
     };
     let answer = ParsedResponse::parse(&body, facts.request_id);
     let is_result = |answer: &ParsedResponse| answer.message.kind() == MessageKind::Result;
     // A result is never searched; it is also by far the most frequent reply.
     if !answer.as_ref().is_some_and(is_result)
-        && let Some(meaning) = session_gone_meaning(facts, &body)
+        && let Some(failure) = session_gone_failure(facts, &body)
     {
-        return meaning;
+        return Err(failure);
     }
-    if (200..300).contains(&facts.status) {
-        return success_meaning(facts, answer);
-    }
+    let is_success = (200..300).contains(&facts.status);
     match answer {
-        Some(answer) if answer.is_final(facts) => ReplyMeaning::Response(answer.message),
-        Some(answer) => answer
-            .refusal_meaning(facts.status)
-            .unwrap_or_else(|| meaning_of_status(facts.status)),
-        None => meaning_of_status(facts.status),
+        Some(answer) if is_success && answer.addressee != Addressee::OtherRequest => {
+            Ok(answer.message)
+        },
+        Some(answer) if !is_success && answer.is_final(facts) => Ok(answer.message),
+        None if facts.status == 202 => Err(unknown(Reason::NoReplyChannel)),
+        Some(_) | None if is_success => Err(unknown(Reason::BadReply)),
+        Some(answer) => Err(answer
+            .refusal(facts.status)
+            .unwrap_or_else(|| failure_of_status(facts.status))),
+        None => Err(failure_of_status(facts.status)),
     }
 }
 
@@ -157,7 +129,7 @@ impl ParsedResponse {
     }
 
     /// What a JSON-RPC error that is not final adds to its status.
-    fn refusal_meaning(&self, status: u16) -> Option<ReplyMeaning> {
+    fn refusal(&self, status: u16) -> Option<ReplyFailure> {
         match (status, self.code?) {
             _ if self.addressee == Addressee::OtherRequest => None,
             (400, -32022) => Some(refused(Reason::Version)),
@@ -168,7 +140,7 @@ impl ParsedResponse {
 }
 
 /// A modern server has no session to lose.
-fn session_gone_meaning(facts: &HttpReplyFacts<'_>, body: &Bytes) -> Option<ReplyMeaning> {
+fn session_gone_failure(facts: &HttpReplyFacts<'_>, body: &Bytes) -> Option<ReplyFailure> {
     if facts.era == Era::Modern {
         return None;
     }
@@ -190,44 +162,24 @@ fn session_gone_meaning(facts: &HttpReplyFacts<'_>, body: &Bytes) -> Option<Repl
     } else {
         Reason::SessionGone
     };
-    let gone = Some(dialect);
-    Some(if dialect.delivery().is_safe_to_retry() {
-        ReplyMeaning::Refused {
-            reason,
-            session_gone: gone,
-        }
-    } else {
-        ReplyMeaning::Unknown {
-            reason,
-            session_gone: gone,
-        }
+    Some(ReplyFailure {
+        is_refused: dialect.delivery().is_safe_to_retry(),
+        reason,
+        session_gone: Some(dialect),
     })
 }
 
-fn success_meaning(facts: &HttpReplyFacts<'_>, answer: Option<ParsedResponse>) -> ReplyMeaning {
-    match (facts.status, answer) {
-        (_, Some(answer)) if answer.addressee != Addressee::OtherRequest => {
-            ReplyMeaning::Response(answer.message)
-        },
-        (202, None) if facts.era == Era::Legacy && facts.get_stream == GetStreamPresence::Open => {
-            ReplyMeaning::AwaitGetStream
-        },
-        (202, None) => unknown(Reason::NoReplyChannel),
-        _ => unknown(Reason::BadReply),
-    }
-}
-
 /// Without a body only the status counts.
-fn meaning_without_body(facts: &HttpReplyFacts<'_>) -> ReplyMeaning {
+fn failure_without_body(facts: &HttpReplyFacts<'_>) -> ReplyFailure {
     match (facts.status, facts.body) {
         (200..=299, ReplyBody::TooLarge) => unknown(Reason::ReplyTooLarge),
         (200..=299, _) => unknown(Reason::ReplyLost),
-        _ => session_gone_meaning(facts, &Bytes::new())
-            .unwrap_or_else(|| meaning_of_status(facts.status)),
+        _ => session_gone_failure(facts, &Bytes::new())
+            .unwrap_or_else(|| failure_of_status(facts.status)),
     }
 }
 
-const fn meaning_of_status(status: u16) -> ReplyMeaning {
+const fn failure_of_status(status: u16) -> ReplyFailure {
     match status {
         307 | 308 => refused(Reason::Redirect),
         300..=399 => unknown(Reason::Redirect),
@@ -253,15 +205,16 @@ const fn meaning_of_status(status: u16) -> ReplyMeaning {
     }
 }
 
-const fn refused(reason: Reason) -> ReplyMeaning {
-    ReplyMeaning::Refused {
-        reason,
-        session_gone: None,
+const fn refused(reason: Reason) -> ReplyFailure {
+    ReplyFailure {
+        is_refused: true,
+        ..unknown(reason)
     }
 }
 
-const fn unknown(reason: Reason) -> ReplyMeaning {
-    ReplyMeaning::Unknown {
+const fn unknown(reason: Reason) -> ReplyFailure {
+    ReplyFailure {
+        is_refused: false,
         reason,
         session_gone: None,
     }

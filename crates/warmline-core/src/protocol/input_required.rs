@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::message::object;
+use crate::message::json;
 use crate::message::parse_error::ParseError;
 use crate::message::splice::write_string;
 
@@ -39,10 +39,10 @@ pub struct InputRequest {
 /// Reads what kind of result a raw modern result is.
 pub fn read_result_type(raw: &[u8]) -> Result<ResultType, ParseError> {
     let (mut kind, mut requests, mut state) = (None, Vec::new(), None);
-    object::walk_members(object::parse_utf8(raw)?, |member| {
+    json::walk_members(json::parse_utf8(raw)?, |member| {
         match member.name.as_ref() {
             "resultType" => {
-                let text = object::decode_string(member.value);
+                let text = json::decode_string(member.value);
                 kind = Some(text.ok_or(ParseError::missing("resultType", member.offset))?);
             },
             "inputRequests" if member.value != "null" => {
@@ -88,11 +88,11 @@ pub fn write_input_responses<'a, K, V>(
 
 fn read_input_requests(raw: &str) -> Result<Vec<InputRequest>, ParseError> {
     let mut requests = Vec::new();
-    object::walk_members(raw, |entry| {
+    json::walk_members(raw, |entry| {
         let (mut method, mut params) = (None, Bytes::from_static(b"{}"));
-        object::walk_members(entry.value, |member| {
+        json::walk_members(entry.value, |member| {
             match member.name.as_ref() {
-                "method" => method = object::decode_string(member.value).map(Cow::into_owned),
+                "method" => method = json::decode_string(member.value).map(Cow::into_owned),
                 "params" if member.value.starts_with('{') => {
                     params = Bytes::copy_from_slice(member.value.as_bytes());
                 },

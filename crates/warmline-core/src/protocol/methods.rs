@@ -6,15 +6,10 @@ use crate::era::Version;
 /// The properties of one method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Its name on the wire.
     pub name: &'static str,
-    /// Its sender.
     pub direction: Direction,
-    /// Whether it is answered.
     pub form: MethodForm,
-    /// The first version that has it.
     pub since: Version,
-    /// The last version that has it.
     pub until: Version,
     /// Whether it may be sent again when its delivery is unknown.
     pub idempotency: Idempotency,
@@ -25,11 +20,8 @@ pub struct Method {
 /// The sender of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// The client.
     ToServer,
-    /// The server.
     ToClient,
-    /// Either.
     Both,
 }
 
@@ -38,16 +30,13 @@ pub enum Direction {
 pub enum MethodForm {
     /// Has an id and is answered.
     Request,
-    /// Has none and is not.
     Notification,
 }
 
 /// The parameter that names what a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NameParam {
-    /// `params.name`.
     Name,
-    /// `params.uri`.
     Uri,
     /// `params.taskId`.
     TaskId,
@@ -68,12 +57,10 @@ impl Method {
     /// Every method of every known version.
     pub const ALL: &'static [Self] = METHODS;
 
-    /// The method of that name.
     pub fn find(name: &str) -> Option<&'static Self> {
         METHODS.iter().find(|method| method.name == name)
     }
 
-    /// Whether a version has it.
     pub fn is_in_version(&self, version: Version) -> bool {
         (self.since..=self.until).contains(&version)
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 pub use super::headers::{PARAM_PREFIX, encode_value};
 use crate::message::parse_error::{ParseError, ParseErrorKind, error_offset};
-use crate::message::{envelope, object};
+use crate::message::{envelope, json};
 
 /// The headers that the input schema of one tool asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl ParamHeaders {
         if !has(ANNOTATION.as_bytes()) && !has(b"\\u") {
             return Ok(Self::default());
         }
-        let text = object::parse_utf8(input_schema).map_err(ParamHeaderError::BadSchema)?;
+        let text = json::parse_utf8(input_schema).map_err(ParamHeaderError::BadSchema)?;
         let schema: Value = serde_json::from_str(text)
             .map_err(|error| ParamHeaderError::BadSchema(schema_error(&error, text)))?;
         if !schema.is_object() {
@@ -117,7 +117,7 @@ impl ParamHeaders {
         if self.is_empty() {
             return Ok(Vec::new());
         }
-        let text = object::parse_utf8(arguments).map_err(ParamHeaderError::BadArguments)?;
+        let text = json::parse_utf8(arguments).map_err(ParamHeaderError::BadArguments)?;
         let mut headers = Vec::with_capacity(self.headers.len());
         for mirrored in &self.headers {
             let raw =
@@ -217,7 +217,7 @@ impl ParamHeader {
         match raw.as_bytes().first() {
             Some(b'n') => Ok(None),
             Some(b't' | b'f') => Ok(Some(encode_value(raw))),
-            Some(b'"') => match object::decode_string(raw) {
+            Some(b'"') => match json::decode_string(raw) {
                 Some(text) => Ok(Some(encode_value(&text))),
                 None => Err(ParamHeaderError::NotPrimitive(self.annotation_name())),
             },
@@ -293,7 +293,7 @@ fn find_argument<'a>(arguments: &'a str, path: &[String]) -> Result<Option<&'a s
         if depth > 0 && !here.starts_with('{') {
             return Ok(None);
         }
-        match object::find_member(here, step)? {
+        match json::find_member(here, step)? {
             Some(value) => here = value,
             None => return Ok(None),
         }

@@ -44,24 +44,19 @@ pub enum SessionGoneRemedy {
 /// Whether the request carried a session id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionIdHeader {
-    /// It did.
     Present,
-    /// It did not.
     Absent,
 }
 
 /// What a legacy server replied to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct LegacyReply<'a> {
-    /// The HTTP status.
     pub status: u16,
     /// The body, as far as it was read.
     pub body: &'a [u8],
     /// The value of `WWW-Authenticate`.
     pub challenge: Option<&'a str>,
-    /// Whether the request carried a session id.
     pub session_id: SessionIdHeader,
-    /// The id of the request.
     pub request_id: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The fields of a record: which tag means what, and what each may hold.
+//! The fields of a record: which tag means what, and what each may hold. As bytes a field is a tag, a
+//! length of four bytes, and so many bytes.
 //!
 //! A tag never gets a second meaning. What is read is checked like untrusted input: a session id
 //! goes into a header, raw JSON into messages.
@@ -6,8 +7,9 @@
 use ::bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::tlv::{FIRST_OPTIONAL_TAG, FieldReader, write_field};
-use super::{FORMAT_VERSION, Record, RecordDecodeError, RecordEncodeError, StoredClientProfile};
+use super::{
+    FORMAT_VERSION, MAX_BYTES, Record, RecordDecodeError, RecordEncodeError, StoredClientProfile,
+};
 use crate::era::{Era, Version};
 use crate::pool_key::{
     ClientProfileId, ConfigRevision, CredentialId, Digest, Identity, KeyOwner, KeyScope, PoolKey,
@@ -39,42 +41,60 @@ const LAST_USED_AT: u8 = 21;
 const EXPIRES_AT: u8 = 22;
 const UNREPORTED_LOSS: u8 = 23;
 
-/// The record as bytes, which a reader takes.
-pub(super) fn write_record(record: &Record) -> Result<Vec<u8>, RecordEncodeError> {
-    let mut out = Vec::with_capacity(512);
-    out.push(FORMAT_VERSION);
-    write_key(&mut out, &record.key);
-    let mut write = |tag, value: Option<&[u8]>| {
-        if let Some(value) = value {
-            write_field(&mut out, tag, value);
+impl Record {
+    /// The record as bytes, which [`Record::decode`] reads.
+    ///
+    /// # Errors
+    /// It is larger than [`MAX_BYTES`], or holds what no session has.
+    pub fn encode(&self) -> Result<Vec<u8>, RecordEncodeError> {
+        let mut out = Vec::with_capacity(512);
+        out.push(FORMAT_VERSION);
+        write_key(&mut out, &self.key);
+        let mut write = |tag, value: Option<&[u8]>| {
+            if let Some(value) = value {
+                write_field(&mut out, tag, value);
+            }
+        };
+        let client = &self.client_profile;
+        write(GENERATION, Some(&self.generation.to_le_bytes()));
+        write(SESSION_ID, self.session_id.as_deref().map(str::as_bytes));
+        write(VERSION, Some(self.version.as_str().as_bytes()));
+        write(CLIENT_NAME, Some(client.client_name.as_bytes()));
+        write(CLIENT_VERSION, Some(client.client_version.as_bytes()));
+        write(CLIENT_CAPABILITIES, Some(&client.capabilities));
+        write(CAPABILITIES, Some(&self.capabilities));
+        write(SERVER_INFO, self.server_info.as_deref());
+        write(
+            INSTRUCTIONS,
+            self.instructions.as_deref().map(str::as_bytes),
+        );
+        write(LOG_LEVEL, self.log_level.as_deref().map(str::as_bytes));
+        for uri in &self.subscriptions {
+            write(SUBSCRIPTION, Some(uri.as_bytes()));
         }
-    };
-    let client = &record.client_profile;
-    write(GENERATION, Some(&record.generation.to_le_bytes()));
-    write(SESSION_ID, record.session_id.as_deref().map(str::as_bytes));
-    write(VERSION, Some(record.version.as_str().as_bytes()));
-    write(CLIENT_NAME, Some(client.client_name.as_bytes()));
-    write(CLIENT_VERSION, Some(client.client_version.as_bytes()));
-    write(CLIENT_CAPABILITIES, Some(&client.capabilities));
-    write(CAPABILITIES, Some(&record.capabilities));
-    write(SERVER_INFO, record.server_info.as_deref());
-    write(
-        INSTRUCTIONS,
-        record.instructions.as_deref().map(str::as_bytes),
-    );
-    write(LOG_LEVEL, record.log_level.as_deref().map(str::as_bytes));
-    for uri in &record.subscriptions {
-        write(SUBSCRIPTION, Some(uri.as_bytes()));
+        write(STATEFUL, self.stateful.then_some(&[]));
+        write(OPENED_AT, Some(&self.opened_at.to_le_bytes()));
+        write(LAST_USED_AT, Some(&self.last_used_at.to_le_bytes()));
+        let expires_at = self.expires_at.map(u64::to_le_bytes);
+        write(EXPIRES_AT, expires_at.as_ref().map(|bytes| &bytes[..]));
+        write(UNREPORTED_LOSS, self.unreported_loss.then_some(&[]));
+        match Self::decode(&out) {
+            Ok(_) | Err(RecordDecodeError::TooNew) => Ok(out),
+            Err(RecordDecodeError::Corrupt(part)) => Err(RecordEncodeError(part)),
+        }
     }
-    write(STATEFUL, record.stateful.then_some(&[]));
-    write(OPENED_AT, Some(&record.opened_at.to_le_bytes()));
-    write(LAST_USED_AT, Some(&record.last_used_at.to_le_bytes()));
-    let expires_at = record.expires_at.map(u64::to_le_bytes);
-    write(EXPIRES_AT, expires_at.as_ref().map(|bytes| &bytes[..]));
-    write(UNREPORTED_LOSS, record.unreported_loss.then_some(&[]));
-    match read_record(&out) {
-        Ok(_) | Err(RecordDecodeError::TooNew) => Ok(out),
-        Err(RecordDecodeError::Corrupt(part)) => Err(RecordEncodeError(part)),
+
+    /// Reads what [`Record::encode`] wrote.
+    ///
+    /// # Errors
+    /// For anything else.
+    pub fn decode(raw: &[u8]) -> Result<Self, RecordDecodeError> {
+        let mut reader = FieldReader::new(raw)?;
+        let mut found = FieldSet::default();
+        while let Some((tag, value)) = reader.next_field(SUBSCRIPTION)? {
+            found.add_field(tag, value)?;
+        }
+        found.into_record()
     }
 }
 
@@ -111,16 +131,6 @@ const fn transport_byte(transport: Transport) -> u8 {
         Transport::HttpSse => 2,
         Transport::Stdio => 3,
     }
-}
-
-/// Reads what [`write_record`] wrote.
-pub(super) fn read_record(raw: &[u8]) -> Result<Record, RecordDecodeError> {
-    let mut reader = FieldReader::new(raw)?;
-    let mut found = FieldSet::default();
-    while let Some((tag, value)) = reader.next_field(SUBSCRIPTION)? {
-        found.add_field(tag, value)?;
-    }
-    found.into_record()
 }
 
 #[derive(Default)]
@@ -270,5 +280,60 @@ fn read_json_object(raw: &[u8], name: &'static str) -> Result<Bytes, RecordDecod
     match serde_json::from_slice::<&RawValue>(raw) {
         Ok(value) if value.get().starts_with('{') => Ok(Bytes::copy_from_slice(raw)),
         Ok(_) | Err(_) => Err(RecordDecodeError::Corrupt(name)),
+    }
+}
+
+/// From this tag on, a reader that does not know it goes on without it.
+pub(super) const FIRST_OPTIONAL_TAG: u8 = 128;
+
+/// Appends a field. A record that became too large stays too large.
+pub(super) fn write_field(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
+    out.push(tag);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(value);
+}
+
+/// The fields of some bytes, one after another.
+#[derive(Debug)]
+pub(super) struct FieldReader<'a> {
+    rest: &'a [u8],
+    last_tag: u8,
+}
+
+impl<'a> FieldReader<'a> {
+    pub(super) fn new(raw: &'a [u8]) -> Result<Self, RecordDecodeError> {
+        if raw.len() > MAX_BYTES {
+            return Err(RecordDecodeError::Corrupt("size"));
+        }
+        match raw.split_first() {
+            Some((&FORMAT_VERSION, rest)) => Ok(Self { rest, last_tag: 0 }),
+            Some((&version, _)) if version > FORMAT_VERSION => Err(RecordDecodeError::TooNew),
+            Some(_) | None => Err(RecordDecodeError::Corrupt("version")),
+        }
+    }
+
+    /// The next field; none at the end. Only `repeated` may occur more than once.
+    pub(super) fn next_field(
+        &mut self,
+        repeated: u8,
+    ) -> Result<Option<(u8, &'a [u8])>, RecordDecodeError> {
+        let Some((&tag, rest)) = self.rest.split_first() else {
+            return Ok(None);
+        };
+        let (length, rest) = rest
+            .split_first_chunk::<4>()
+            .ok_or(RecordDecodeError::Corrupt("length"))?;
+        let length = usize::try_from(u32::from_le_bytes(*length))
+            .map_err(|_| RecordDecodeError::Corrupt("length"))?;
+        let (value, rest) = rest
+            .split_at_checked(length)
+            .ok_or(RecordDecodeError::Corrupt("length"))?;
+        if tag < self.last_tag || (tag == self.last_tag && tag != repeated) {
+            return Err(RecordDecodeError::Corrupt("order"));
+        }
+        self.last_tag = tag;
+        self.rest = rest;
+        Ok(Some((tag, value)))
     }
 }

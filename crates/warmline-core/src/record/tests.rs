@@ -328,7 +328,7 @@ fn the_reference_page_knows_every_tag() {
         ..whole()
     };
     let bytes = untold.encode().unwrap();
-    let mut reader = tlv::FieldReader::new(&bytes).unwrap();
+    let mut reader = fields::FieldReader::new(&bytes).unwrap();
     while let Some((tag, _)) = reader.next_field(18).unwrap() {
         written.push(tag);
     }

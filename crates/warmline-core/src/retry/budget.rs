@@ -68,7 +68,6 @@ impl RetryBudget {
         }
     }
 
-    /// Counts a retry.
     pub fn record_retry(&mut self, now: Tick) {
         let second = self.bucket_at(now);
         second.retries = second.retries.saturating_add(1);

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod idempotency;
+
 const MILLI: Duration = Duration::from_millis(1);
 const ZERO: Duration = Duration::ZERO;
 

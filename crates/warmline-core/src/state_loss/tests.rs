@@ -3,10 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use bytes::Bytes;
-
 use super::*;
-use crate::message::object;
 
 const NOTES: ResultMeta = ResultMeta {
     generation: Some(3),
@@ -201,7 +198,7 @@ fn spaced(result: &Map<String, Value>, is_wide: bool) -> String {
 /// The members of an object as they stand there.
 fn members(text: &str) -> Vec<(String, String)> {
     let mut members = Vec::new();
-    object::walk_members(text, |member| {
+    json::walk_members(text, |member| {
         members.push((member.name.into_owned(), member.value.to_owned()));
         Ok(())
     })

@@ -163,7 +163,7 @@ impl<'a> CallState<'a> {
         let Route::Pooled(entry) = route else {
             return Ok(());
         };
-        let (key, caller) = (entry.key(), self.caller);
+        let (key, caller) = (&entry.key, self.caller);
         let is_own = match key.owner {
             KeyOwner::Identity(owner) => owner == caller.identity.id,
             KeyOwner::AnyIdentity => true,

@@ -32,7 +32,7 @@ pub(super) struct PendingSubscribeGuard {
 
 impl Drop for PendingSubscribeGuard {
     fn drop(&mut self) {
-        let setup = self.pool_entry.setup();
+        let setup = &self.pool_entry.setup;
         let unwanted = setup.finish_pending_subscription(&self.subscription);
         spawn_cleanup(&self.caller, &self.server, &self.pool_entry, unwanted);
     }
@@ -56,7 +56,7 @@ impl CallState<'_> {
             ClientStateAction::Forward => {},
             ClientStateAction::ForwardWithLevel(level) => {
                 if let Ok(params) = Params::from_serialize(&json!({ "level": level })) {
-                    request = request.with_params(params);
+                    request.params = params;
                 }
             },
             // Another client asked for the same before.
@@ -182,7 +182,7 @@ pub(crate) async fn send_cleanup_requests(
     entry: Arc<PoolEntry<SessionFactory>>,
     unwanted: Vec<RestoreRequest>,
 ) {
-    if entry.key().run().is_none() {
+    if entry.key.run().is_none() {
         caller.run = None;
     }
     for (method, params) in unwanted {

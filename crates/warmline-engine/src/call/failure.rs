@@ -8,9 +8,8 @@ use warmline_core::exchange::{Diagnostic, Request};
 use warmline_core::policy::SessionMode;
 use warmline_core::pool::{EndReason, LeaseOutcome};
 use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneRemedy};
-use warmline_core::retry::idempotency;
 use warmline_core::retry::{
-    Attempt, BudgetState, CredentialRefresh, FailureClass, RetryDecision, RetryPreparation,
+    self, Attempt, BudgetState, CredentialRefresh, FailureClass, RetryDecision, RetryPreparation,
     StreamedOutput,
 };
 
@@ -82,8 +81,8 @@ impl CallState<'_> {
             self.queued_for = self.queued_for.saturating_add(delay);
         }
         let id = self.request.call_id.clone().unwrap_or_else(fresh_call_id);
-        let params = idempotency::with_attempt_meta(again.params(), &id, self.history.attempts());
-        AttemptOutcome::Retry(again.with_params(params))
+        let params = retry::with_attempt_meta(&again.params, &id, self.history.attempts());
+        AttemptOutcome::Retry(Request { params, ..again })
     }
 
     fn describe_attempt(
@@ -134,7 +133,7 @@ impl CallState<'_> {
         let form = failed.diagnostic.session_gone;
         self.heal_cause = form.map(HealCause::Reported).or(self.heal_cause);
         let session = match route {
-            Route::Pooled(entry) => SessionRef::for_key(entry.key()),
+            Route::Pooled(entry) => SessionRef::for_key(&entry.key),
             Route::PerCall(_) => SessionRef::for_server(Arc::clone(&self.server.name)),
         };
         self.caller.engine.context.events.emit(Event::CallRetried {
@@ -164,7 +163,7 @@ impl CallState<'_> {
         if has_lost_lease || self.wants_forbidden_session(diagnostic) {
             return FailureClass::Permanent;
         }
-        idempotency::classify_failure(diagnostic, retired)
+        retry::classify_failure(diagnostic, retired)
     }
 
     /// Refreshes a credential within the deadline of the call; true if there is a new token to try.
@@ -235,7 +234,7 @@ impl CallState<'_> {
     }
 
     /// The hints of the called tool, from a list that is read now.
-    async fn fetch_tool_hints(&self) -> Option<idempotency::ToolHints> {
+    async fn fetch_tool_hints(&self) -> Option<retry::ToolHints> {
         let tool = self.request.tool.as_ref()?;
         // The caller decides first, and a list would wait for the session that the caller holds.
         if self.request.idempotency.is_some() || self.exclusive.is_some() {

@@ -47,7 +47,7 @@ pub(super) fn list_owner(
     entry: &ServerState,
     cell: Option<&PoolEntry<SessionFactory>>,
 ) -> ListOwner {
-    let run = cell.and_then(|cell| cell.key().run());
+    let run = cell.and_then(|cell| cell.key.run());
     ListOwner {
         principal: server_principal(caller, entry),
         scope: run.map_or(
@@ -94,16 +94,16 @@ fn age_limit(
     list: ListKind,
     fresh: ListFreshness,
 ) -> Option<ListAgeLimit> {
-    let profile = entry.setup().server_profile;
+    let profile = entry.setup.server_profile;
     // A call changes neither shared lists nor those of a modern server.
-    if entry.key().run().is_none() || profile.era == Era::Modern {
+    if entry.key.run().is_none() || profile.era == Era::Modern {
         return None;
     }
     // Over HTTP the report may come on a stream that nobody holds.
     let reports_changes =
         || profile.transport != Transport::Http && declares_list_changed(entry, list);
     Some(ListAgeLimit {
-        call_count: entry.setup().call_count(),
+        call_count: entry.setup.call_count(),
         is_invalidated_by_calls: fresh != ListFreshness::WithinTtl && !reports_changes(),
         honors_server_ttl: false,
     })

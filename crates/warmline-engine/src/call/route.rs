@@ -42,7 +42,7 @@ pub(crate) struct PerCallSession {
 impl Route {
     pub(crate) fn setup(&self) -> &Arc<SessionSetup> {
         match self {
-            Self::Pooled(entry) => entry.setup(),
+            Self::Pooled(entry) => &entry.setup,
             Self::PerCall(own) => &own.setup,
         }
     }
@@ -59,12 +59,12 @@ impl Route {
     pub(super) fn for_exclusive_use(self, caller: &CallerContext) -> Self {
         match self {
             Self::Pooled(entry)
-                if entry.key().owner == KeyOwner::AnyIdentity
-                    && !entry.setup().server_profile.has_sessions =>
+                if entry.key.owner == KeyOwner::AnyIdentity
+                    && !entry.setup.server_profile.has_sessions =>
             {
                 Self::PerCall(Arc::new(PerCallSession {
-                    spare_key: SpareKey::for_key(entry.key(), caller.client_profile.sharing_id),
-                    setup: Arc::clone(entry.setup()),
+                    spare_key: SpareKey::for_key(&entry.key, caller.client_profile.sharing_id),
+                    setup: Arc::clone(&entry.setup),
                     owner: KeyOwner::Identity(caller.identity.id),
                 }))
             },
@@ -96,7 +96,7 @@ pub(crate) fn cached_entry(
     let run = caller.run.as_ref()?;
     run.session_table
         .find(server, route_selector(caller))
-        .filter(|entry| entry.key().run().is_some() || entry.is_live())
+        .filter(|entry| entry.key.run().is_some() || entry.is_live())
 }
 
 fn route_selector(caller: &CallerContext) -> RouteSelector {
@@ -216,7 +216,7 @@ impl RouteQuery<'_> {
             found?;
         }
         let entry = cached_entry(self.caller, self.server);
-        Ok(entry.filter(|entry| entry.key().run().is_some()))
+        Ok(entry.filter(|entry| entry.key.run().is_some()))
     }
 
     /// Plans a route, after discovering the server if it is unknown.
@@ -273,7 +273,7 @@ impl RouteQuery<'_> {
         self.cache_route(&entry, request.tool)?;
         // Another client of the run came first: our first session is unused.
         if let Some(run) = run
-            && entry.setup().client_profile.sharing_id != caller.client_profile.sharing_id
+            && entry.setup.client_profile.sharing_id != caller.client_profile.sharing_id
         {
             let spare_key = self.spare_key(profile);
             pool.spares().end_first_contact_of_key(&spare_key, run.id);
@@ -296,7 +296,7 @@ impl RouteQuery<'_> {
             let what = format!("`{}` was replaced while a call was on its way", server.name);
             Err(Diagnostic::new(Reason::Closed, what).with_hint("call again"))
         };
-        let is_of_run = entry.key().run().is_some();
+        let is_of_run = entry.key.run().is_some();
         // Either the withdrawal sees the entry, or we see that the server is withdrawn.
         fence(Ordering::SeqCst);
         if server.is_removed() || (!is_of_run && server.is_withdrawn()) {
@@ -318,7 +318,7 @@ impl RouteQuery<'_> {
         // Either the end of the run sees the entry, or we see that the run was cancelled; the second of
         // both ends the entry.
         fence(Ordering::SeqCst);
-        if run.cancel.is_set() && entry.key().run() == Some(run.id) {
+        if run.cancel.is_set() && entry.key.run() == Some(run.id) {
             pool.end_entry(entry, EndReason::RunEnded);
         }
         Ok(())

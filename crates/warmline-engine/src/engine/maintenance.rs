@@ -272,7 +272,7 @@ fn end_removed_servers(engine: &Engine) {
 fn end_run_sessions(engine: &Engine, entry: &Arc<ServerState>) {
     for run in engine.live_runs() {
         for cell in run.session_table.entries_of(entry) {
-            if cell.key().run().is_some() {
+            if cell.key.run().is_some() {
                 engine.pool().end_entry(&cell, EndReason::Reloaded);
             }
         }
@@ -295,7 +295,7 @@ fn hold_processes_of_live_runs(engine: &Engine) {
         .map(|run| run.identity.id)
         .collect();
     for cell in engine.pool().entries() {
-        let (key, setup) = (cell.key(), cell.setup());
+        let (key, setup) = (&cell.key, &cell.setup);
         let (KeyOwner::Identity(owner), None, true) = (key.owner, key.run(), setup.is_process())
         else {
             continue;

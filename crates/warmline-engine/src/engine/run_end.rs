@@ -104,8 +104,7 @@ impl Drop for RunEndTask {
         if self.has_started && std::thread::panicking() {
             return;
         }
-        if run.life().calls() == 0 && run.own_entries().is_empty() && run.previous_closed.is_none()
-        {
+        if run.life().calls == 0 && run.own_entries().is_empty() && run.previous_closed.is_none() {
             let _over = RunClosedGuard(Arc::clone(&run));
             finish_run(&self.engine, &run, why.0, 0);
         } else {
@@ -122,11 +121,11 @@ async fn execute_end(
 ) {
     // Even a task that dies on the way leaves nobody waiting.
     let over = RunClosedGuard(Arc::clone(&run));
-    if run.life().leases() > 0 {
+    if run.life().leases > 0 {
         // No call can be let in any more: a lease without one is over.
         engine.leases.release(Some(&run));
     }
-    if !grace.is_zero() && run.life().calls() > 0 {
+    if !grace.is_zero() && run.life().calls > 0 {
         let quiet = run.wait_for_calls();
         // Who is not done by then is cut: its call ends `unknown`.
         clock::timeout(grace, quiet).await.ok();
@@ -146,7 +145,7 @@ async fn execute_end(
     let by = clock::after(engine.limits().drain);
     engine.pool().end_entries(&cells, why, by).await;
     for entry in &cells {
-        entry.setup().server.forget_run_lists(run.id);
+        entry.setup.server.forget_run_lists(run.id);
         if why == EndReason::RunEnded {
             clock::timeout_at(by, engine.session_factory().clear_loss_record(entry))
                 .await

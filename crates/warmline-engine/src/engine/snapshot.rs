@@ -29,7 +29,7 @@ pub(super) fn engine_snapshot(engine: &Engine) -> Snapshot {
     let before = |now: Tick, tick: Tick| wall.saturating_sub(now.duration_since(tick).as_secs());
     let mut tallies: HashMap<Arc<str>, ServerTally> = HashMap::new();
     for entry in engine.pool().entries() {
-        let key = entry.key();
+        let key = &entry.key;
         let tally = tallies.entry(Arc::clone(&key.target.server)).or_default();
         let (counts, closing, _) = entry.counts();
         tally.opening += u64::from(counts.opening);
@@ -47,7 +47,7 @@ pub(super) fn engine_snapshot(engine: &Engine) -> Snapshot {
                 session: seen.session.session_id().map(ShortId::from_session_id),
                 identity: Fingerprint::from_owner(key.owner),
                 run: key.run().map(Fingerprint::from),
-                key: entry.number(),
+                key: entry.number,
                 generation: seen.generation.number(),
                 state,
                 transport: key.target.transport.as_str(),
@@ -105,9 +105,9 @@ fn run_status(live: &RunState, at: impl Fn(Tick) -> u64) -> RunStatus {
         run: Fingerprint::from(live.id),
         identity: Fingerprint::from(live.identity.id),
         began_at: at(live.began_at),
-        used_at: at(life.last_used()),
+        used_at: at(life.last_used),
         sessions: u32::try_from(live.own_entries().len()).unwrap_or(u32::MAX),
-        calls: life.calls(),
+        calls: life.calls,
     }
 }
 

@@ -57,7 +57,7 @@ impl RunState {
     pub(crate) fn check_quota(&self, quota: &RunQuota, most: u32) -> Result<(), Diagnostic> {
         let life = self.life.lock();
         // The admission of calls reports a run that has ended.
-        if self.has_quota.load(Ordering::Relaxed) || life.phase() != RunPhase::Live {
+        if self.has_quota.load(Ordering::Relaxed) || life.phase != RunPhase::Live {
             return Ok(());
         }
         if !quota.try_acquire(self.identity.id, most) {

@@ -225,7 +225,7 @@ fn known_loss(rows: &Rows, entry: &PoolEntry<SessionFactory>) -> Option<u16> {
 
 fn find_run_server<'a>(rows: &'a Rows, name: &str) -> Option<&'a Arc<ServerState>> {
     let is_kept = |row: &&SessionTableRow| {
-        let is_own = row.pool_entry.key().run().is_some();
+        let is_own = row.pool_entry.key.run().is_some();
         *row.server.name == *name && is_own && !row.is_stale && !row.server.is_undeclared()
     };
     rows.iter().find(is_kept).map(|row| &row.server)
@@ -275,7 +275,7 @@ impl RunState {
 
     /// A call left state in an entry that ended meanwhile.
     pub(crate) fn note_state_left(&self, entry: &PoolEntry<SessionFactory>, ended: EndReason) {
-        let setup = entry.setup();
+        let setup = &entry.setup;
         if is_loss_for_runs(ended) && setup.has_state_to_lose() {
             self.pending_losses.insert(&setup.server.name);
         }
@@ -299,13 +299,13 @@ impl RunState {
     /// session a run without an earlier life had no state yet. Any other run rather learns of a loss once
     /// too often than never.
     fn initial_known_loss(&self, entry: &PoolEntry<SessionFactory>) -> u16 {
-        if entry.key().run().is_some() {
+        if entry.key.run().is_some() {
             return StateLoss::NO_LOSS_KNOWN;
         }
         let last = entry.last_loss().map(|loss| loss.number);
         match self.origin {
             RunOrigin::New => last.unwrap_or(StateLoss::PRIOR_LOSS),
-            RunOrigin::Named if !entry.setup().has_foreign_state() => {
+            RunOrigin::Named if !entry.setup.has_foreign_state() => {
                 last.unwrap_or(StateLoss::NO_LOSS_KNOWN)
             },
             RunOrigin::Named | RunOrigin::Rejoined => StateLoss::NO_LOSS_KNOWN,
@@ -341,11 +341,11 @@ impl RunState {
 
 /// Whether state was lost with the entry of a row, and the run has not learned of it.
 fn has_unknown_loss(row: &SessionTableRow) -> bool {
-    let setup = row.pool_entry.setup();
+    let setup = &row.pool_entry.setup;
     let loss = row.pool_entry.last_loss();
     let is_unknown = loss.is_some_and(|loss| !row.knows_loss(loss));
     // An unreported loss of a shared entry may concern other runs only.
-    let is_own = row.pool_entry.key().run().is_some();
+    let is_own = row.pool_entry.key.run().is_some();
     let is_unreported = setup.has_unreported_loss() && (is_own || loss.is_none());
     let took_state = row.pool_entry.end_reason().is_some_and(is_loss_for_runs);
     is_unknown || is_unreported || (took_state && setup.has_state_to_lose())

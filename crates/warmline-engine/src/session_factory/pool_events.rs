@@ -33,7 +33,7 @@ impl SessionFactory {
         match event.kind {
             PoolEventKind::Leased { kind, waited, .. } => {
                 server.metrics.acquires.increment(kind.into());
-                if kind == AcquireKind::Waited {
+                if matches!(kind, AcquireKind::Waited) {
                     server.metrics.wait_time.record_time(waited);
                 }
             },

@@ -215,10 +215,10 @@ impl SessionFactory {
     }
 
     pub(crate) async fn renew_record(&self, entry: &Arc<PoolEntry<Self>>) {
-        if let Some(state) = &entry.setup().record_state
+        if let Some(state) = &entry.setup.record_state
             && !entry.sessions().is_empty()
         {
-            renew_record(entry.setup(), state).await;
+            renew_record(&entry.setup, state).await;
         }
     }
 
@@ -234,7 +234,7 @@ impl SessionFactory {
     /// Whether a key has a session that is left to its record.
     pub(crate) fn is_kept_in_record(&self, entry: &Arc<PoolEntry<Self>>, why: EndReason) -> bool {
         let has_session = !entry.sessions().is_empty();
-        has_session && self.is_left_to_record(entry.setup(), Some(entry.key()), why)
+        has_session && self.is_left_to_record(&entry.setup, Some(&entry.key), why)
     }
 
     /// Whether a session stays open at the server for the next process.
@@ -310,7 +310,7 @@ impl SessionFactory {
 
     /// Clears the loss marker of a key whose run ended: nobody is left to learn of the loss.
     pub(crate) async fn clear_loss_record(&self, entry: &PoolEntry<Self>) {
-        let Some(state) = &entry.setup().record_state else {
+        let Some(state) = &entry.setup.record_state else {
             return;
         };
         let _permit = state.write_permit.acquire().await.ok();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use warmline_core::exchange::Diagnostic;
 use warmline_core::policy::Policy;
-use warmline_core::retry::idempotency::{HintConsistency, ToolHints};
+use warmline_core::retry::{HintConsistency, ToolHints};
 use warmline_core::tool_names::{self, ToolNames, closest_match};
 
 use super::tool::{ModelProvider, Tool, ToolAnnotations};

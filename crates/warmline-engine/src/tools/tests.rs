@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use warmline_core::error::code::Code;
 use warmline_core::policy::Policy;
 use warmline_core::pool_key::{CredentialId, Digest, Identity};
-use warmline_core::retry::idempotency::HintConsistency;
+use warmline_core::retry::HintConsistency;
 
 use super::*;
 use warmline_store::ServerDescriptor;

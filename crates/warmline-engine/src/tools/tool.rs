@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use warmline_core::retry::idempotency::{HintConsistency, ToolHints};
+use warmline_core::retry::{HintConsistency, ToolHints};
 
 use warmline_store::ServerDescriptor;
 

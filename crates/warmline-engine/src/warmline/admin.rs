@@ -125,11 +125,11 @@ pub trait EngineAdmin: AsRef<Warmline> + Sync {
         let pool = self.as_ref().engine.pool();
         let mut closed = 0;
         for entry in pool.entries() {
-            if *entry.key().target.server != *server {
+            if *entry.key.target.server != *server {
                 continue;
             }
             for seen in entry.sessions() {
-                let number = (entry.number(), seen.generation.number());
+                let number = (entry.number, seen.generation.number());
                 if of.is_none_or(|of| of == number) {
                     pool.end_session(&entry, seen.generation);
                     closed += 1;

@@ -42,17 +42,10 @@ impl<C: Connector> PendingAction<C> {
 
 /// What is to be done after the lock is released, in this order.
 pub(in super::super) struct PendingActions<C: Connector> {
+    /// The moment of what led to them.
+    pub(super) now: Tick,
     pub(super) all: SmallVec<[PendingAction<C>; 2]>,
     pub(super) diagnostic: Option<Arc<Diagnostic>>,
-}
-
-impl<C: Connector> Default for PendingActions<C> {
-    fn default() -> Self {
-        Self {
-            all: SmallVec::new(),
-            diagnostic: None,
-        }
-    }
 }
 
 impl<C: Connector> PendingActions<C> {
@@ -87,12 +80,11 @@ impl<C: Connector> PoolEntryInner<C> {
         &mut self,
         entry: &Arc<PoolEntry<C>>,
         event: Event,
-        now: Tick,
         actions: &mut PendingActions<C>,
     ) {
-        for effect in self.core.handle_event(event, now) {
+        for effect in self.core.handle_event(event, actions.now) {
             if let Effect::OpenUnneeded(generation) = effect {
-                self.cancel_unneeded_opening(entry, generation, now, actions);
+                self.cancel_unneeded_opening(entry, generation, actions);
             } else if let Some(action) = self.action_for(entry, effect) {
                 actions.all.push(action);
             }
@@ -201,7 +193,7 @@ impl<C: Connector> PoolEntryInner<C> {
         let keeps_permit = policy.end_condition == EndCondition::WithRunEnd;
         // A server that says so holds nothing any more. A process that ends is still there.
         let is_over = reason == EndReason::Gone
-            && PermitKind::for_target(&entry.key().target) == Some(PermitKind::Session);
+            && PermitKind::for_target(&entry.key.target) == Some(PermitKind::Session);
         let Some(slot) = self.slot_mut(generation) else {
             return;
         };
@@ -227,7 +219,6 @@ impl<C: Connector> PoolEntryInner<C> {
         &mut self,
         entry: &Arc<PoolEntry<C>>,
         generation: Generation,
-        now: Tick,
         actions: &mut PendingActions<C>,
     ) {
         let is_waiting = |opening: &OpeningHandle| {
@@ -235,7 +226,7 @@ impl<C: Connector> PoolEntryInner<C> {
         };
         if self.openings().iter().any(is_waiting) {
             self.remove_opening(generation);
-            self.apply_event(entry, Event::OpenCancelled(generation), now, actions);
+            self.apply_event(entry, Event::OpenCancelled(generation), actions);
         }
     }
 
@@ -297,21 +288,21 @@ impl<C: Connector> PoolEntry<C> {
 
     pub(in super::super) fn report(&self, kind: PoolEventKind<'_>) {
         self.context
-            .report(self.setup(), self.key(), self.pooled_key(), kind);
+            .report(&self.setup, &self.key, self.pooled_key(), kind);
     }
 
     fn record_stable(&self) {
         let transitions = self.context.breakers.record_stable(&self.opener());
         self.context
-            .report_breaker_transitions(self.setup(), self.key(), transitions);
+            .report_breaker_transitions(&self.setup, &self.key, transitions);
     }
 
     fn record_short_lived(&self, opened_at: Tick) {
-        let policy = self.connector().breaker_policy(self.setup());
+        let policy = self.connector().breaker_policy(&self.setup);
         let breakers = &self.context.breakers;
         let transitions = breakers.record_short_lived(&self.opener(), opened_at, &policy);
         self.context
-            .report_breaker_transitions(self.setup(), self.key(), transitions);
+            .report_breaker_transitions(&self.setup, &self.key, transitions);
     }
 
     fn start_check(self: &Arc<Self>, generation: Generation, session: Arc<C::Session>) {
@@ -334,7 +325,7 @@ impl<C: Connector> PoolEntry<C> {
         session: &Arc<C::Session>,
     ) -> HealthCheckResult {
         let began = clock::now();
-        let health = self.connector().check(session, self.setup()).await;
+        let health = self.connector().check(session, &self.setup).await;
         self.report(PoolEventKind::Checked {
             generation,
             health,
@@ -368,8 +359,8 @@ impl<C: Connector> PoolEntry<C> {
             permit,
             permit_sender,
         };
-        let key = self.is_pooled.then(|| Arc::clone(self.key()));
-        let setup = Arc::clone(self.setup());
+        let key = self.is_pooled.then(|| Arc::clone(&self.key));
+        let setup = Arc::clone(&self.setup);
         self.context
             .close_session(session, setup, key, reason, closed);
     }
@@ -383,7 +374,7 @@ impl<C: Connector> PoolEntry<C> {
 
     fn finish(&self, watchers: Vec<oneshot::Sender<()>>) {
         if let Some(table) = self.table() {
-            table.ending.pin().remove(&self.number());
+            table.ending.pin().remove(&self.number);
         }
         for watcher in watchers {
             watcher.send(()).ok();
@@ -429,6 +420,6 @@ impl<C: Connector> Drop for ClosedSession<C> {
             (permit, _) => drop(permit),
         }
         self.entry
-            .with_inner(|inner, _, _| inner.closing = inner.closing.saturating_sub(1));
+            .with_inner(|inner, _| inner.closing = inner.closing.saturating_sub(1));
     }
 }

@@ -110,8 +110,8 @@ impl<C: Connector> Lease<C> {
             self.entry.dispatch(Event::SessionEnded(generation, reason));
         }
         let event = Event::LeaseReturned(generation, outcome);
-        self.entry.with_inner(|inner, now, actions| {
-            inner.apply_event(&self.entry, event, now, actions);
+        self.entry.with_inner(|inner, actions| {
+            inner.apply_event(&self.entry, event, actions);
             inner.core.end_reason()
         })
     }

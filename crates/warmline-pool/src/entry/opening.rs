@@ -101,8 +101,8 @@ impl<C: Connector> PoolEntry<C> {
         };
         clock::spawn_if_running("open", opening.run(replaced, stopped));
         // Afterwards, so that the opening does not wait behind a spare.
-        let wanted = self.connector().wanted_spares(self.setup());
-        spares.record_use(&spare_key, self.setup(), wanted);
+        let wanted = self.connector().wanted_spares(&self.setup);
+        spares.record_use(&spare_key, &self.setup, wanted);
     }
 
     fn fail_opening(
@@ -125,10 +125,10 @@ impl<C: Connector> PoolEntry<C> {
         event: Event,
         diagnostic: Option<Diagnostic>,
     ) {
-        self.with_inner(|inner, now, actions| {
+        self.with_inner(|inner, actions| {
             if inner.remove_opening(generation) {
                 actions.diagnostic = diagnostic.map(Arc::new);
-                inner.apply_event(self, event, now, actions);
+                inner.apply_event(self, event, actions);
             }
         });
     }
@@ -141,13 +141,13 @@ impl<C: Connector> PoolEntry<C> {
     /// Waits for a permit in the queue, and evicts sessions that block it.
     async fn wait_for_permit(&self) -> Result<Option<SessionPermit>, OpeningFailure> {
         let permits = &self.context.permits;
-        match permits.claim(self.key(), self.server_max()) {
+        match permits.claim(&self.key, self.server_max()) {
             PermitOutcome::NotNeeded => Ok(None),
             PermitOutcome::Granted(permit) => Ok(Some(permit)),
             PermitOutcome::Queued(mut waiter) => {
                 let evict = |full: &SessionLimit| {
                     if let Some(table) = self.table() {
-                        table.evict_for(self.key(), full);
+                        table.evict_for(&self.key, full);
                     }
                 };
                 let permit = waiter.wait(evict).await;
@@ -202,7 +202,7 @@ impl<C: Connector> Opening<C> {
         let (token, watch) = CleanupToken::new();
         self.cleanup = Some(watch);
         let request = OpenRequest {
-            setup: Arc::clone(entry.setup()),
+            setup: Arc::clone(&entry.setup),
             key: entry.pooled_key().cloned(),
             generation: self.generation,
             replaces,
@@ -223,7 +223,7 @@ impl<C: Connector> Opening<C> {
 
     /// False if the opening was stopped before.
     fn mark_connecting(&self) -> bool {
-        self.entry.with_inner(|inner, _, _| {
+        self.entry.with_inner(|inner, _| {
             let mut openings = inner.activity_mut().openings.iter_mut();
             let opening = openings.find(|one| one.generation == self.generation);
             opening
@@ -237,7 +237,7 @@ impl<C: Connector> Opening<C> {
         let entry = Arc::clone(&self.entry);
         if let Some(taken) = self.spares.take_first_contact(&self.spare_key) {
             self.set_spare(taken);
-            let (key, permit) = (entry.key(), self.permit.as_mut());
+            let (key, permit) = (&entry.key, self.permit.as_mut());
             if permit.is_some_and(|permit| permit.transfer_to(key, entry.server_max())) {
                 return Ok(());
             }
@@ -256,7 +256,7 @@ impl<C: Connector> Opening<C> {
         let entry = &self.entry;
         self.permit = match inherited.try_recv() {
             Ok(permit) => Some(permit),
-            Err(_) => match entry.context.permits.claim(entry.key(), entry.server_max()) {
+            Err(_) => match entry.context.permits.claim(&entry.key, entry.server_max()) {
                 PermitOutcome::NotNeeded => None,
                 PermitOutcome::Granted(permit) => Some(permit),
                 PermitOutcome::Queued(waiter) => {
@@ -287,7 +287,7 @@ impl<C: Connector> Opening<C> {
         let session = match &self.session {
             Some(spare) => Arc::clone(spare),
             None => {
-                let fresh = entry.context.open_session(request, entry.key()).await;
+                let fresh = entry.context.open_session(request, &entry.key).await;
                 let fresh = fresh.map_err(OpeningFailure::Failed)?;
                 self.origin = SessionOrigin::Fresh;
                 self.session = Some(Arc::clone(&fresh));
@@ -321,7 +321,7 @@ impl<C: Connector> Opening<C> {
     /// The session joins its entry, if it is still wanted and within the limits.
     fn complete(mut self, connected: ConnectedSession<C::Session>) {
         let entry = Arc::clone(&self.entry);
-        let (setup, context) = (entry.setup(), &entry.context);
+        let (setup, context) = (&entry.setup, &entry.context);
         let took = self.time_taken();
         // The session of a first contact was reported when it was opened.
         if self.first_contact_took.is_none() {
@@ -348,10 +348,10 @@ impl<C: Connector> Opening<C> {
             // Limits were lowered while it was opened.
             let full = context
                 .permits
-                .blocking_limit_and_max(entry.key(), server_max);
+                .blocking_limit_and_max(&entry.key, server_max);
             let diagnostic = messages::no_permit(entry.server(), took, full.as_ref());
             let slot = self.slot(connected.session, permit);
-            entry.with_inner(|inner, _, actions| {
+            entry.with_inner(|inner, actions| {
                 inner.closing += 1;
                 let close = |entry: &Arc<PoolEntry<C>>| {
                     entry.start_close(slot, EndReason::Evicted, None);
@@ -386,17 +386,17 @@ impl<C: Connector> Opening<C> {
         };
         let session = Arc::clone(&connected.session);
         let slot = self.slot(connected.session, permit);
-        let loss = entry.with_inner(|inner, now, actions| {
+        let loss = entry.with_inner(|inner, actions| {
             inner.remove_opening(generation);
             inner.slots.push(slot);
             // Before a caller gets the session, and reports the loss.
             let loss = inner.core.unreported_loss();
             let event = Event::Opened(generation, opened);
-            inner.apply_event(entry, event, now, actions);
+            inner.apply_event(entry, event, actions);
             loss
         });
         if entry.is_pooled {
-            entry.connector().session_joined(&session, entry.setup());
+            entry.connector().session_joined(&session, &entry.setup);
         }
         let number = opened.generation.unwrap_or(generation);
         // A restored session heals nothing: that happened before its record was written.
@@ -449,7 +449,7 @@ impl<C: Connector> Opening<C> {
                 // Any other was reported when it became a spare.
                 self.report_opened(self.time_taken());
             }
-            let (target, setup) = (&self.spare_key.target, Arc::clone(self.entry.setup()));
+            let (target, setup) = (&self.spare_key.target, Arc::clone(&self.entry.setup));
             self.spares
                 .close_session(target, session, setup, permit, EndReason::Evicted);
         } else if let (Some(permit), Some(watch)) = (permit, self.cleanup.take()) {

@@ -75,7 +75,7 @@ impl<C: Connector> EntryTable<C> {
     }
 
     pub(in super::super) fn move_to_ending(&self, entry: &Arc<PoolEntry<C>>) {
-        self.ending.pin().insert(entry.number(), Arc::clone(entry));
+        self.ending.pin().insert(entry.number, Arc::clone(entry));
         self.remove(entry);
     }
 
@@ -83,7 +83,7 @@ impl<C: Connector> EntryTable<C> {
     pub(super) fn remove(&self, entry: &Arc<PoolEntry<C>>) {
         let entries = self.entries.pin();
         entries
-            .remove_if(entry.key(), |_, current| Arc::ptr_eq(current, entry))
+            .remove_if(&entry.key, |_, current| Arc::ptr_eq(current, entry))
             .ok();
     }
 
@@ -116,7 +116,7 @@ impl<C: Connector> EntryTable<C> {
     ) -> Option<EvictionCandidate<C>> {
         let helps = |entry: &PoolEntry<C>| {
             PermitClaim::for_key(claimant, None)
-                .is_some_and(|claim| claim.is_unblocked_by_closing(full, entry.key()))
+                .is_some_and(|claim| claim.is_unblocked_by_closing(full, &entry.key))
         };
         let is_remembered = matches!(full, SessionLimit::All(_));
         if is_remembered {

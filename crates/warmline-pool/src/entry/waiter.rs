@@ -55,7 +55,7 @@ impl<C: Connector> LeaseWaiter<C> {
         tokio::select! {
             biased;
             result = self.wait_until_deadline(since, until) => return result,
-            () = clock::wait_until_runtime_stalls(Some(home)) => {
+            () = home.wait_until_stalled() => {
                 self.entry.report_opener_lost(generation);
             },
         }
@@ -72,7 +72,7 @@ impl<C: Connector> LeaseWaiter<C> {
             && until.queued < until.opening
             && !self
                 .entry
-                .with_inner(|inner, _, _| inner.openings().is_empty())
+                .with_inner(|inner, _| inner.openings().is_empty())
         {
             received = clock::timeout_at(until.opening, &mut self.receiver).await;
         }
@@ -88,7 +88,7 @@ impl<C: Connector> LeaseWaiter<C> {
 
     /// An opening of this key in another runtime than the caller's.
     fn opening_in_other_runtime(&self) -> Option<(RuntimeHandle, Generation)> {
-        self.entry.with_inner(|inner, _, _| {
+        self.entry.with_inner(|inner, _| {
             inner.openings().iter().find_map(|one| {
                 let home = one.runtime.clone().filter(|home| !home.is_current())?;
                 Some((home, one.generation))
@@ -99,7 +99,7 @@ impl<C: Connector> LeaseWaiter<C> {
     /// Whether the server is connecting the session that this caller will get. With one session for
     /// each caller, that is the session of the first in the queue.
     fn is_connecting(&self) -> bool {
-        self.entry.with_inner(|inner, _, _| {
+        self.entry.with_inner(|inner, _| {
             let is_for_all = inner.core.policy().sharing == Sharing::SideBySide;
             (is_for_all || self.kind == AcquireKind::Miss) && inner.is_connecting()
         })
@@ -111,8 +111,8 @@ impl<C: Connector> LeaseWaiter<C> {
         // Before the entry is locked: two locks are never held at once.
         let server_max = self.entry.server_max();
         let permits = &self.entry.context.permits;
-        let full = permits.blocking_limit_and_max(self.entry.key(), server_max);
-        let diagnostic = self.entry.with_inner(|inner, _, _| {
+        let full = permits.blocking_limit_and_max(&self.entry.key, server_max);
+        let diagnostic = self.entry.with_inner(|inner, _| {
             if inner.is_connecting() {
                 return messages::open_timed_out(server, waited);
             }
@@ -128,9 +128,9 @@ impl<C: Connector> LeaseWaiter<C> {
     fn leave_queue(&self) {
         let waiter = self.waiter;
         // The sender is dropped after the lock is released: it may wake a task.
-        let sender = self.entry.with_inner(|inner, now, actions| {
+        let sender = self.entry.with_inner(|inner, actions| {
             let sender = inner.remove_waiter(waiter)?;
-            inner.apply_event(&self.entry, Event::WaiterLeft(waiter), now, actions);
+            inner.apply_event(&self.entry, Event::WaiterLeft(waiter), actions);
             Some(sender)
         });
         drop(sender);

@@ -81,7 +81,7 @@ async fn sessions_of_a_server_that_lost_some_are_checked() {
     for entry in [&one, &two, &other] {
         world.lease(entry).await.unwrap().settle(FINE);
     }
-    let place = &one.key().target;
+    let place = &one.key.target;
     world.pool.record_server_loss(&place.server, place.revision);
     for entry in [&one, &two, &other, &one] {
         world.lease(entry).await.unwrap().settle(FINE);

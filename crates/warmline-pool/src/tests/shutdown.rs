@@ -79,7 +79,7 @@ async fn a_reload_ends_the_shared_sessions_of_a_server() {
     held.settle(FINE);
     world.settle().await;
     assert_eq!(world.fake.ledger().closed, [(1, EndReason::Reloaded)]);
-    assert!(world.pool.has_sessions(run.key()) && !world.pool.has_sessions(shared.key()));
+    assert!(world.pool.has_sessions(&run.key) && !world.pool.has_sessions(&shared.key));
     assert_eq!(world.lease(&shared).await.err().unwrap().code, Code::Closed);
     assert!(
         world.lease(&world.shared("a", 1)).await.is_ok(),

@@ -26,9 +26,7 @@ use warmline_platform::clock;
 /// How a program was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramSource {
-    /// In a folder of PATH.
     Path {
-        /// The folder's index.
         index: usize,
     },
     /// Through the PATH of the login shell, which the child gets.
@@ -50,7 +48,6 @@ impl std::fmt::Display for ProgramSource {
 /// A program that exists.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where it is.
     pub path: PathBuf,
     pub(crate) source: ProgramSource,
 }

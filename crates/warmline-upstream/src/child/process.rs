@@ -30,13 +30,9 @@ use warmline_platform::clock;
 /// What to start.
 #[derive(Clone, Copy, Debug)]
 pub struct SpawnSpec<'a> {
-    /// The path of the program.
     pub program: &'a Path,
-    /// Its arguments.
     pub args: &'a [String],
-    /// Its whole environment.
     pub environment: &'a Environment,
-    /// Its working folder.
     pub cwd: Option<&'a Path>,
     /// Held until nothing is left of the child, even if its start is abandoned.
     pub lifetime_token: Option<&'a LifetimeToken>,
@@ -45,11 +41,8 @@ pub struct SpawnSpec<'a> {
 /// Our ends of a child's standard streams.
 #[derive(Debug)]
 pub struct ChildStreams {
-    /// Its standard input.
     pub stdin: Sender,
-    /// Its standard output.
     pub stdout: ChildStdout,
-    /// Its standard error.
     pub stderr: ChildStderr,
 }
 
@@ -77,9 +70,7 @@ enum ProcessGuard {
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildExit {
-    /// It exited with this status.
     Code(i32),
-    /// This signal ended it.
     Signal(i32),
     /// The system did not say, or the warden was killed.
     Unknown,

@@ -16,7 +16,7 @@ use warmline_platform::lock::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct StderrTail {
     ring: Mutex<StderrRing>,
-    redactor: Redactor,
+    pub(crate) redactor: Redactor,
 }
 
 #[derive(Debug, Default)]
@@ -32,10 +32,6 @@ impl StderrTail {
             ring: Mutex::default(),
             redactor,
         }
-    }
-
-    pub(crate) fn redactor(&self) -> &Redactor {
-        &self.redactor
     }
 
     pub(crate) fn redact_line(&self, line: String) -> String {

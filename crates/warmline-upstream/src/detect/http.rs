@@ -19,19 +19,17 @@ use warmline_core::protocol::headers::{self, SESSION_ID};
 
 use super::{INITIALIZED_METHOD, SessionOpener, as_open_failure};
 use crate::handshake::{self, HandshakeResponse};
-use crate::http::endpoint::SendFailure;
+use crate::http::endpoint::RequestHeaders;
 use crate::http::post::encode_notification;
-use crate::http::request_headers::RequestHeaders;
 use crate::http::response::SentRequest;
 use crate::http_sse::HttpSseSession;
 use crate::legacy::get_stream::GetStreamWait;
 use crate::legacy::session::LegacyHttpSession;
-use crate::limits::RequestIdGenerator;
 use crate::modern::ModernHttpSession;
-use crate::retirement::Retirement;
 use crate::server_facts::ServerFacts;
 use crate::session::Driver;
-use crate::target::{HandshakeObserver, HttpConfig, ServerTarget};
+use crate::session_state::{RequestIdGenerator, Retirement};
+use crate::target::{HandshakeObserver, HttpConfig};
 use crate::unsolicited_dispatcher;
 use warmline_platform::clock;
 
@@ -45,8 +43,8 @@ impl SessionOpener<'_> {
             return self.open_legacy_http(reach, None, known).await;
         }
         let headers = self.upstream.request_headers(self.server, reach)?;
-        let modern = ModernHttpSession::new(headers, (Version::NEWEST_MODERN, self.profile))
-            .with_unsolicited(unsolicited_dispatcher(self.server));
+        let mut modern = ModernHttpSession::new(headers, (Version::NEWEST_MODERN, self.profile));
+        modern.unsolicited = unsolicited_dispatcher(self.server);
         // A modern session over HTTP needs no request to open.
         if let Some(known) = known {
             return Ok((Driver::ModernHttp(Box::new(modern)), known.clone()));
@@ -96,10 +94,14 @@ impl SessionOpener<'_> {
         best: Option<Version>,
         known: Option<&ServerFacts>,
     ) -> Result<(Driver, ServerFacts), Diagnostic> {
-        let headers = self.upstream.request_headers(self.server, reach)?;
+        let mut headers = self.upstream.request_headers(self.server, reach)?;
         if self.server.sessions == SessionMode::Never {
-            let (version, unsolicited) = (self.server.version, unsolicited_dispatcher(self.server));
-            let session = LegacyHttpSession::without_session(headers, version, unsolicited);
+            headers.version = self.server.version;
+            let (ids, unsolicited) = (
+                RequestIdGenerator::new(),
+                unsolicited_dispatcher(self.server),
+            );
+            let session = LegacyHttpSession::from_parts(headers, ids, None, unsolicited);
             let facts = self.assumed_facts(Transport::Http);
             return Ok((Driver::LegacyHttp(session), facts));
         }
@@ -143,7 +145,10 @@ impl SessionOpener<'_> {
         headers: RequestHeaders,
         best: Option<Version>,
     ) -> Result<(Arc<LegacyHttpSession>, ServerFacts), Diagnostic> {
-        let guard = InitializeGuard::for_target(self.server);
+        let guard = InitializeGuard {
+            observer: self.server.metrics.clone(),
+            is_unknown: AtomicBool::new(false),
+        };
         let endpoint = Arc::clone(&headers.endpoint);
         let server = &endpoint.server;
         let ids = RequestIdGenerator::new();
@@ -153,9 +158,12 @@ impl SessionOpener<'_> {
             .encode_initialize(id, self.offered_version(best));
         let started = clock::now();
         let by = clock::after(endpoint.timeouts.handshake);
-        let sent = headers.send(Method::POST, &[], body, by, |_| guard.mark_sent());
+        // Headers are written once there is a connection.
+        let mark_sent = |_: &mut _| guard.is_unknown.store(true, Ordering::Relaxed);
+        let sent = headers.send(Method::POST, &[], body, by, mark_sent);
         let arrival = sent.await.map_err(|lost| {
-            guard.on_send_failure(&lost);
+            let may_have_left = lost.delivery != Delivery::Unsent;
+            guard.is_unknown.fetch_and(may_have_left, Ordering::Relaxed);
             lost.diagnostic
         })?;
         let session_id = arrival.headers.get(SESSION_ID).cloned();
@@ -319,24 +327,6 @@ struct InitializeGuard {
 }
 
 impl InitializeGuard {
-    fn for_target(server: &ServerTarget) -> Self {
-        Self {
-            observer: server.metrics.clone(),
-            is_unknown: AtomicBool::new(false),
-        }
-    }
-
-    /// There is a connection, and the request is written.
-    fn mark_sent(&self) {
-        self.is_unknown.store(true, Ordering::Relaxed);
-    }
-
-    fn on_send_failure(&self, lost: &SendFailure) {
-        if lost.delivery == Delivery::Unsent {
-            self.is_unknown.store(false, Ordering::Relaxed);
-        }
-    }
-
     /// A reply that broke off may have been that of a session.
     fn on_response(&self, response: &HandshakeResponse) {
         let is_cut = response

@@ -14,21 +14,20 @@ use http::{HeaderName, HeaderValue};
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Version;
 use warmline_core::exchange::Notification;
-use warmline_core::message::batch;
-use warmline_core::message::envelope::{Message, MessageKind, RequestId};
+use warmline_core::message::envelope::{Message, MessageKind, RequestId, split_batch};
 use warmline_core::message::params::absent_params;
 use warmline_core::message::sse::{SseEvent, SseParser};
 
 use crate::attribution;
 use crate::backpressure::{CHECK_EVERY_BYTES, ReadBudget};
 use crate::http::endpoint::{HttpResponse, SendFailure};
-use crate::limits::CallTimer;
 use crate::listener::SourceSession;
 use crate::listener::{
     self, IncomingRequest, LARGE_REPLY_BYTES, Listener, OpenServerRequests, ReplySink,
     ServerRequestChannel, ServerRequestOutcome,
 };
 use crate::pending::{MAX_STRAY_REPLIES, PendingEvent, PendingRequest};
+use crate::session_state::CallTimer;
 use crate::unsolicited::UnsolicitedDispatcher;
 use warmline_platform::clock::{self, Instant};
 
@@ -122,15 +121,9 @@ impl<'a> CallReader<'a> {
         self.next_in_order(io, false).await
     }
 
-    /// The same for a request that is being sent: however much other streams bring, it goes on.
-    pub(crate) async fn next_after_sending<T>(
-        &mut self,
-        sending: impl Future<Output = T>,
-    ) -> ControlFlow<CallEnd, T> {
-        self.next_in_order(sending, true).await
-    }
-
-    async fn next_in_order<T>(
+    /// The same. With `is_io_first`, as for a request that is being sent, it goes on however much other
+    /// streams bring.
+    pub(crate) async fn next_in_order<T>(
         &mut self,
         io: impl Future<Output = T>,
         is_io_first: bool,
@@ -222,7 +215,7 @@ impl<'a> CallReader<'a> {
                 return Some(StreamEnd::TooManyStrayReplies);
             }
             budget.consume(bytes).await;
-            if !self.apply_backpressure().await || clock::now() >= self.timer.total_deadline() {
+            if !self.apply_backpressure().await || clock::now() >= self.timer.total_deadline {
                 return Some(StreamEnd::Call(CallEnd::TimedOut));
             }
         }
@@ -287,7 +280,7 @@ impl<'a> CallReader<'a> {
             return true;
         }
         self.bytes_since_check = 0;
-        let by = self.timer.total_deadline();
+        let by = self.timer.total_deadline;
         let unsolicited = self.unsolicited.and_then(UnsolicitedDispatcher::catch_up);
         for one in self.listener.catch_up().into_iter().chain(unsolicited) {
             if clock::timeout_at(by, one).await.is_err() {
@@ -329,7 +322,7 @@ impl<'a> CallReader<'a> {
     /// runs.
     pub(crate) fn wait_deadline(&mut self) -> Instant {
         if !self.server_requests.is_empty() {
-            return self.timer.total_deadline();
+            return self.timer.total_deadline;
         }
         if clock::now() >= self.timer.next_deadline() && self.listener.is_answering_unsolicited() {
             self.timer.reset_idle();
@@ -352,7 +345,7 @@ impl<'a> CallReader<'a> {
     /// the batch are handled too, because nothing reads them later.
     pub(crate) fn handle_text(&mut self, text: Bytes) -> Option<Message> {
         let mut reply = None;
-        for text in batch::split_batch(text, self.version) {
+        for text in split_batch(text, self.version) {
             let found = self.handle_parsed(text);
             reply = reply.or(found);
         }

@@ -9,22 +9,32 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
 use warmline_core::delivery::Delivery;
+use warmline_core::era::Version;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
+use warmline_core::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 use warmline_core::protocol::session_gone::SessionGoneMatching;
 
 use crate::http::connections::{Connection, Connections};
 use crate::http::response;
 use crate::http::tls;
-use crate::listener::{LARGE_REPLY_BYTES, Listener};
+use crate::listener::{ExtraHeaders, LARGE_REPLY_BYTES, Listener};
 use crate::redaction::Redactor;
-use crate::target::{SizeLimits, Timeouts};
+use crate::target::{HeaderSource, SizeLimits, Timeouts};
 use warmline_platform::clock::{self, Instant};
 use warmline_platform::net::ConnectError;
+
+/// Accept, content type and length, session, version, credential; in the modern era method and
+/// name; and where a stream broke.
+const EXTRA_CAPACITY: usize = 9;
+const JSON_OR_EVENT_STREAM: HeaderValue =
+    HeaderValue::from_static("application/json, text/event-stream");
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A server over HTTP. All its sessions share one, so that a session costs little more than its id.
 #[derive(Clone, Debug)]
@@ -43,28 +53,39 @@ pub(crate) struct Endpoint {
     pub(crate) redactor: Arc<Redactor>,
 }
 
+/// The headers of every request of a session.
+///
+/// The credential is read for each request, so the very next one uses a refreshed token; no copy is
+/// kept. What wins, from the last: headers that only Warmline may write, the credential, the headers
+/// of one request, those of the server's configuration. A request cannot overwrite a secret of the
+/// configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestHeaders {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(super) credential: Option<Arc<dyn HeaderSource>>,
+    session_id: Option<HeaderValue>,
+    /// The version that is spoken, once it is known.
+    pub(crate) version: Option<Version>,
+}
+
 /// A message that was not accepted, or may not have been.
 #[derive(Debug)]
 pub struct SendFailure {
-    /// How far it came.
     pub delivery: Delivery,
-    /// What happened.
     pub diagnostic: Diagnostic,
 }
 
 impl SendFailure {
     pub(crate) fn unsent(diagnostic: Diagnostic) -> Self {
-        let delivery = Delivery::Unsent;
         Self {
-            delivery,
+            delivery: Delivery::Unsent,
             diagnostic,
         }
     }
 
     pub(crate) fn unknown(diagnostic: Diagnostic) -> Self {
-        let delivery = Delivery::Unknown;
         Self {
-            delivery,
+            delivery: Delivery::Unknown,
             diagnostic,
         }
     }
@@ -92,26 +113,63 @@ pub(crate) enum BodyKind {
     Other,
 }
 
-impl Endpoint {
-    /// Sends one request and waits for the head of its response until `by`.
+impl RequestHeaders {
+    pub(crate) fn new(endpoint: Arc<Endpoint>, credential: Option<Arc<dyn HeaderSource>>) -> Self {
+        Self {
+            endpoint,
+            credential,
+            session_id: None,
+            version: None,
+        }
+    }
+
+    /// The same in a session. The id is copied, because what it was read from may be large, and
+    /// marked sensitive, because it gives access to the session.
+    pub(crate) fn with_session_id(mut self, id: &HeaderValue) -> Self {
+        self.session_id = HeaderValue::from_bytes(id.as_bytes()).ok();
+        if let Some(id) = &mut self.session_id {
+            id.set_sensitive(true);
+        }
+        self
+    }
+
+    pub(crate) fn with_version(mut self, version: Version) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    pub(crate) fn redactor(&self) -> Redactor {
+        let credential = self.credential.as_ref().and_then(|source| source.header());
+        Redactor::clone(&self.endpoint.redactor).with_headers(credential.as_slice())
+    }
+
+    pub(crate) fn session_id(&self) -> Option<&str> {
+        self.session_id.as_ref()?.to_str().ok()
+    }
+
+    /// Sends a request and waits for the head of its response until `by`. `own` are the headers of
+    /// this request; `extra` writes more, once there is a connection.
     ///
     /// The headers are written for each connection that is tried, into the map of its last response, so
     /// that the usual single try costs neither a copy nor a map.
     pub(crate) async fn send(
         &self,
-        method: &Method,
-        headers: impl Fn(&mut HeaderMap),
+        method: Method,
+        own: &ExtraHeaders,
         body: Bytes,
         by: Instant,
+        extra: impl Fn(&mut HeaderMap),
     ) -> Result<HttpResponse, SendFailure> {
+        let endpoint = &self.endpoint;
         loop {
-            let mut line = self.acquire_connection(method, by).await?;
+            let mut line = endpoint.acquire_connection(&method, by).await?;
             let was_kept = line.was_used;
             let mut head = Request::new(());
             *head.method_mut() = method.clone();
-            *head.uri_mut() = self.uri.clone();
+            *head.uri_mut() = endpoint.uri.clone();
             *head.headers_mut() = line.take_headers();
-            headers(head.headers_mut());
+            self.write(&method, own, head.headers_mut());
+            extra(head.headers_mut());
             if !body.is_empty() {
                 let mut digits = itoa::Buffer::new();
                 if let Ok(length) = HeaderValue::from_str(digits.format(body.len())) {
@@ -127,17 +185,52 @@ impl Endpoint {
                         headers: parts.headers,
                         body,
                         connection: line,
-                        connections: Arc::clone(&self.connections),
+                        connections: Arc::clone(&endpoint.connections),
                     });
                 },
                 // Nobody pulled the body: an idle connection was dead.
                 Ok(Err(_)) if !line.was_body_pulled() && was_kept => {},
-                Ok(Err(error)) => return Err(self.send_failure(&error, line.was_body_pulled())),
-                Err(clock::Elapsed) => return Err(self.timeout_failure(line.was_body_pulled())),
+                Ok(Err(error)) => return Err(endpoint.send_failure(&error, line.was_body_pulled())),
+                Err(clock::Elapsed) => return Err(endpoint.timeout_failure(line.was_body_pulled())),
             }
         }
     }
 
+    fn write(&self, method: &Method, own: &ExtraHeaders, map: &mut HeaderMap) {
+        let always = &self.endpoint.headers;
+        map.reserve(always.len() + own.len() + EXTRA_CAPACITY);
+        for (name, value) in always {
+            map.insert(name.clone(), value.clone());
+        }
+        for (name, value) in own {
+            if !map.get(name).is_some_and(HeaderValue::is_sensitive) {
+                map.insert(name.clone(), value.clone());
+            }
+        }
+        if let Some((name, mut value)) = self.credential.as_ref().and_then(|source| source.header())
+        {
+            value.set_sensitive(true);
+            map.insert(name, value);
+        }
+        let accepted = match *method {
+            Method::GET => EVENT_STREAM,
+            _ => JSON_OR_EVENT_STREAM,
+        };
+        map.insert(ACCEPT, accepted);
+        if *method == Method::POST {
+            map.insert(CONTENT_TYPE, JSON);
+        }
+        if let Some(id) = &self.session_id {
+            map.insert(SESSION_ID, id.clone());
+        }
+        // Older versions have no header for it.
+        if let Some(version) = self.version.filter(|it| *it >= Version::V2025_06_18) {
+            map.insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
+        }
+    }
+}
+
+impl Endpoint {
     pub(crate) async fn ensure_connected(&self, by: Instant) -> Result<(), Diagnostic> {
         let line = self.acquire_connection(&Method::POST, by).await;
         let line = line.map_err(|lost| lost.diagnostic)?;

@@ -6,7 +6,6 @@
 //! reading loses the rest. A reply that was not taken is posted again a few times: its id says what
 //! it answers, so a second one does no harm. Replies end with their session.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,15 +16,14 @@ use tokio::task::JoinSet;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::error::code::{Code, Reason};
-use warmline_core::exchange::{AttemptResult, Diagnostic, Request};
+use warmline_core::exchange::Diagnostic;
 use warmline_core::message::splice::{self, Edit};
-use warmline_core::protocol::http_status::{ReplyBody, ReplyMeaning, classify_reply};
+use warmline_core::protocol::http_status::{ReplyBody, classify_reply};
 
-use crate::http::endpoint::{Endpoint, HttpResponse, SendFailure};
-use crate::http::request_headers::RequestHeaders;
+use crate::http::endpoint::{Endpoint, HttpResponse, RequestHeaders, SendFailure};
 use crate::http::response::{MAX_ERROR_BODY, ResponseHead, SentRequest};
 use crate::listener::{ExtraHeaders, Listener, ReplyPayload, ReplySink};
-use crate::retirement::Retirement;
+use crate::session_state::Retirement;
 use warmline_platform::clock::{self, Instant};
 use warmline_platform::lock::Mutex;
 
@@ -82,7 +80,7 @@ impl MessagePoster {
         posted.map_err(|lost| lost.failure)
     }
 
-    fn spawn_cancel(&self, notice: Bytes, own: Vec<(HeaderName, HeaderValue)>) {
+    pub(crate) fn spawn_cancel(&self, notice: Bytes, own: Vec<(HeaderName, HeaderValue)>) {
         let headers = self.headers.clone();
         let in_flight = self.in_flight.get_or_init(Box::default);
         let permit = Arc::clone(&in_flight.cancel_permits)
@@ -95,21 +93,6 @@ impl MessagePoster {
             }
             drop(permit);
         });
-    }
-
-    pub(crate) fn cancel_guard<'a>(
-        &'a self,
-        id: u64,
-        request: &Request,
-        listener: &'a dyn Listener,
-    ) -> CancelGuard<'a> {
-        CancelGuard {
-            poster: self,
-            id,
-            listener,
-            extra_headers: request.headers().to_vec(),
-            is_issued: AtomicBool::new(false),
-        }
     }
 
     /// Waits until the server has all cancels, within a second: after the end of the session nobody
@@ -200,36 +183,6 @@ async fn post_with_retries(
     }
 }
 
-/// Cancels a call when dropped, if anything of it may have left.
-pub(crate) struct CancelGuard<'a> {
-    poster: &'a MessagePoster,
-    id: u64,
-    listener: &'a dyn Listener,
-    extra_headers: Vec<(HeaderName, HeaderValue)>,
-    /// Whether anything of the request may have left; else there is nothing to cancel.
-    pub(crate) is_issued: AtomicBool,
-}
-
-impl CancelGuard<'_> {
-    /// The call has ended. The server may still run one that timed out, or wait for a reply that it
-    /// did not take.
-    pub(crate) fn finish(self, ending: &AttemptResult, was_reply_refused: bool) {
-        let is_timeout = matches!(ending, AttemptResult::Failed(failure) if failure.diagnostic.reason == Reason::Timeout);
-        let is_over = !is_timeout && !was_reply_refused;
-        self.is_issued.fetch_and(!is_over, Ordering::Relaxed);
-    }
-}
-
-impl Drop for CancelGuard<'_> {
-    fn drop(&mut self) {
-        if self.is_issued.load(Ordering::Relaxed) {
-            let notice = encode_cancelled(self.id, self.listener);
-            let headers = std::mem::take(&mut self.extra_headers);
-            self.poster.spawn_cancel(notice, headers);
-        }
-    }
-}
-
 pub(crate) struct PostFailure {
     pub(crate) failure: SendFailure,
     pub(crate) is_retryable: bool,
@@ -297,15 +250,12 @@ async fn check_accepted(
     let meaning = classify_reply(&sent.status_facts(status, ReplyBody::Complete(&body), &said));
     let delivery = match meaning {
         // Another credential helps, another message does not.
-        ReplyMeaning::Refused {
-            reason: Reason::Unauthorized,
-            ..
-        } => {
+        Err(failure) if failure.is_refused && failure.reason == Reason::Unauthorized => {
             diagnostic = said.diagnostic(&endpoint.server, status, Reason::Unauthorized, &body);
             Delivery::Refused
         },
-        ReplyMeaning::Refused { .. } => Delivery::Refused,
-        ReplyMeaning::Response(_) | ReplyMeaning::AwaitGetStream | ReplyMeaning::Unknown { .. } => {
+        Err(failure) if failure.is_refused => Delivery::Refused,
+        Ok(_) | Err(_) => {
             diagnostic.code = Code::AnswerLost;
             Delivery::Unknown
         },

@@ -9,10 +9,9 @@ use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::{AttemptResult, Diagnostic, Reply, Request, RequestOrigin};
-use warmline_core::message::batch;
-use warmline_core::message::envelope::{Message, MessageKind};
+use warmline_core::message::envelope::{Message, MessageKind, is_batch};
 use warmline_core::protocol::http_status::{
-    GetStreamPresence, HttpReplyFacts, ReplyBody, ReplyMeaning, classify_reply,
+    HttpReplyFacts, ReplyBody, ReplyFailure, classify_reply,
 };
 use warmline_core::protocol::retry_after::read_retry_after;
 use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneRemedy, SessionIdHeader};
@@ -20,8 +19,8 @@ use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneRemedy, 
 use crate::http::call_reader::{CallEnd, CallReader, StreamEnd};
 use crate::http::endpoint::{BodyError, BodyKind, Endpoint, HttpResponse, SendFailure};
 use crate::listener::Listener;
-use crate::retirement::Retirement;
 use crate::sanitize::{sanitize_line, summarize_body};
+use crate::session_state::Retirement;
 use warmline_platform::clock::{self, Instant};
 
 pub(crate) const MAX_ERROR_BODY: usize = 64 << 10;
@@ -67,7 +66,7 @@ impl CompleteResponse {
     pub(crate) fn batch(&self, version: Option<Version>) -> Option<Bytes> {
         let is_answer = self.status == 200 && self.kind == BodyKind::Json;
         let text = self.body.as_ref().ok().filter(|_| is_answer)?;
-        batch::is_batch(text, version).then(|| text.clone())
+        is_batch(text, version).then(|| text.clone())
     }
 
     pub(crate) fn into_ending(self, sent: SentRequest<'_>, request: Request) -> AttemptResult {
@@ -87,25 +86,17 @@ impl CompleteResponse {
         let text = read.as_deref().unwrap_or_default();
         // JSON of another content type is no answer: pages and proxies send such (D28).
         let is_page = status == 200 && kind != BodyKind::Json;
-        let meaning = match is_page {
-            true => ReplyMeaning::Unknown {
-                reason: Reason::BadReply,
-                session_gone: None,
-            },
-            false => classify_reply(&sent.status_facts(status, body, &said)),
+        let page = ReplyFailure {
+            is_refused: false,
+            reason: Reason::BadReply,
+            session_gone: None,
         };
-        let (reason, gone, is_refused) = match meaning {
-            ReplyMeaning::Response(message) => return ending_of_reply(server, &message),
-            ReplyMeaning::AwaitGetStream => (Reason::NoReplyChannel, None, false),
-            ReplyMeaning::Refused {
-                reason,
-                session_gone,
-            } => (reason, session_gone, true),
-            ReplyMeaning::Unknown {
-                reason,
-                session_gone,
-            } => (reason, session_gone, false),
+        let failure = match classify_reply(&sent.status_facts(status, body, &said)) {
+            _ if is_page => page,
+            Ok(message) => return ending_of_reply(server, &message),
+            Err(failure) => failure,
         };
+        let (reason, is_refused) = (failure.reason, failure.is_refused);
         if is_refused && let Some(message) = passed_through_error(&request, reason, text) {
             return ending_of_reply(server, &message);
         }
@@ -114,21 +105,23 @@ impl CompleteResponse {
             return ending_in_doubt(sent, what);
         }
         let diagnostic = said.diagnostic(server, status, reason, text);
-        ending_of_refusal(sent, (diagnostic, gone, is_refused), request)
+        ending_of_failure(sent, diagnostic, failure, request)
     }
 }
 
 /// Ends a call that the server refused, or may have.
-fn ending_of_refusal(
+fn ending_of_failure(
     sent: SentRequest<'_>,
-    (diagnostic, gone, is_refused): (Diagnostic, Option<SessionGoneForm>, bool),
+    diagnostic: Diagnostic,
+    failure: ReplyFailure,
     request: Request,
 ) -> AttemptResult {
-    if gone.is_some() {
+    if failure.session_gone.is_some() {
         sent.retirement.set(diagnostic.reason);
     }
-    let mut diagnostic = with_session_gone(&sent.endpoint.server, diagnostic, gone);
-    if is_refused {
+    let server = &sent.endpoint.server;
+    let mut diagnostic = with_session_gone(server, diagnostic, failure.session_gone);
+    if failure.is_refused {
         return diagnostic.into_refused(request);
     }
     // The server may have acted, whatever the status sounds like.
@@ -140,7 +133,7 @@ fn ending_of_refusal(
 
 /// An error that goes to the client as it is, because the client wrote the headers.
 fn passed_through_error(request: &Request, reason: Reason, body: &[u8]) -> Option<Message> {
-    let wrote_them = request.origin() == RequestOrigin::ForwardedWithHeaders;
+    let wrote_them = request.origin == RequestOrigin::ForwardedWithHeaders;
     match wrote_them && reason == Reason::HeaderMismatch {
         true => Message::parse(Bytes::copy_from_slice(body)).ok(),
         false => None,
@@ -165,7 +158,6 @@ impl<'a> SentRequest<'a> {
             body,
             challenge: said.challenge.as_deref(),
             matching: self.endpoint.session_gone_matching,
-            get_stream: GetStreamPresence::Absent,
         }
     }
 }
@@ -298,24 +290,13 @@ pub(crate) fn ending_of_streamed_reply(
         return ending_of_reply(server, message);
     }
     let said = ResponseHead::default();
-    let meaning =
-        classify_reply(&sent.status_facts(200, ReplyBody::Complete(message.raw()), &said));
-    let (reason, gone, is_refused) = match meaning {
-        ReplyMeaning::Refused {
-            reason,
-            session_gone: Some(gone),
-        } => (reason, gone, true),
-        ReplyMeaning::Unknown {
-            reason,
-            session_gone: Some(gone),
-        } => (reason, gone, false),
-        ReplyMeaning::Response(_)
-        | ReplyMeaning::AwaitGetStream
-        | ReplyMeaning::Refused { .. }
-        | ReplyMeaning::Unknown { .. } => return ending_of_reply(server, message),
+    let facts = sent.status_facts(200, ReplyBody::Complete(message.raw()), &said);
+    let failure = match classify_reply(&facts) {
+        Err(failure) if failure.session_gone.is_some() => failure,
+        Ok(_) | Err(_) => return ending_of_reply(server, message),
     };
-    let diagnostic = said.diagnostic(server, 200, reason, message.raw());
-    ending_of_refusal(sent, (diagnostic, Some(gone), is_refused), request)
+    let diagnostic = said.diagnostic(server, 200, failure.reason, message.raw());
+    ending_of_failure(sent, diagnostic, failure, request)
 }
 
 pub(crate) fn ending_of_reply(server: &str, message: &Message) -> AttemptResult {

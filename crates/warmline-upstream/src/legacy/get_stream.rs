@@ -88,7 +88,6 @@ pub enum StreamHoldOutcome {
     Unauthorized,
     /// It could not be opened this time. A call does not wait for it again.
     Failed,
-    /// This session is over.
     SessionEnded,
 }
 

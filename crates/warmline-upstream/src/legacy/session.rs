@@ -8,13 +8,13 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode};
-use warmline_core::era::{Era, Version};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use warmline_core::era::Era;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::{AttemptResult, Diagnostic, Request};
 use warmline_core::message::splice::{self, Edit};
@@ -23,17 +23,15 @@ use warmline_core::protocol::headers;
 use warmline_core::protocol::{meta, session_gone};
 
 use crate::http::call_reader::{CallEnd, CallReader};
-use crate::http::endpoint::{HttpResponse, SendFailure};
-use crate::http::post::{MessagePoster, encode_notification};
-use crate::http::request_headers::RequestHeaders;
+use crate::http::endpoint::{HttpResponse, RequestHeaders, SendFailure};
+use crate::http::post::{MessagePoster, encode_cancelled, encode_notification};
 use crate::http::response;
 pub use crate::legacy::get_stream::StreamHoldOutcome;
 use crate::legacy::get_stream::{GetStream, GetStreamWait};
-use crate::limits::{CallTimer, RequestIdGenerator};
 use crate::listener::Listener;
 use crate::listener::SourceSession;
-use crate::retirement::Retirement;
 use crate::server_facts::{ResumableSession, not_resumable};
+use crate::session_state::{CallTimer, RequestIdGenerator, Retirement};
 use crate::target::ClientProfile;
 use crate::unsolicited::UnsolicitedDispatcher;
 use warmline_platform::clock;
@@ -47,22 +45,10 @@ pub(crate) struct LegacyHttpSession {
     pub(super) unsolicited: UnsolicitedDispatcher,
     /// Created for the first call or subscriber that needs it.
     pub(super) get_stream: OnceLock<Arc<GetStream>>,
-    /// Why no new call may use the session: it is gone, or its state is in doubt. The first reason stays.
     pub(crate) retirement: Retirement,
 }
 
 impl LegacyHttpSession {
-    /// For a server that is called without a session. Nothing is sent.
-    pub(crate) fn without_session(
-        mut headers: RequestHeaders,
-        version: Option<Version>,
-        unsolicited: UnsolicitedDispatcher,
-    ) -> Arc<Self> {
-        headers.version = version;
-        let ids = RequestIdGenerator::new();
-        Self::from_parts(headers, ids, None, unsolicited)
-    }
-
     /// Resumes a session that was opened before. Nothing is sent.
     pub(crate) fn resume(
         headers: RequestHeaders,
@@ -117,13 +103,13 @@ impl LegacyHttpSession {
         listener: &dyn Listener,
     ) -> AttemptResult {
         let id = self.ids.next();
-        let timer = CallTimer::start(request.deadlines());
+        let timer = CallTimer::start(request.deadlines);
         let body = encode_legacy_request(id, &request);
-        let cancel = self.poster.cancel_guard(id, &request, listener);
+        let cancel = CancelGuard::new(&self.poster, id, &request, listener);
         // Headers are written once there is a connection.
         let mark_issued = |_: &mut _| cancel.is_issued.store(true, Ordering::Relaxed);
         let mut call = CallReader::new(id, timer, listener);
-        call.extra_headers = request.headers().to_vec();
+        call.extra_headers = request.headers.to_vec();
         call.unsolicited = Some(&self.unsolicited);
         call.source = SourceSession::from_ref(&**self);
         call.version = self.poster.headers.version;
@@ -136,12 +122,12 @@ impl LegacyHttpSession {
             };
             call.pending = Some(pending);
             // The reader keeps the deadlines: it knows the open server requests.
-            let by = timer.total_deadline();
-            let sent = headers.send(kind, request.headers(), body, by, mark_issued);
-            Box::pin(call.next_after_sending(sent)).await
+            let by = timer.total_deadline;
+            let sent = headers.send(kind, &request.headers, body, by, mark_issued);
+            Box::pin(call.next_in_order(sent, true)).await
         } else {
             let by = timer.next_deadline();
-            let sent = headers.send(kind, request.headers(), body, by, mark_issued);
+            let sent = headers.send(kind, &request.headers, body, by, mark_issued);
             ControlFlow::Continue(sent.await)
         };
         let ending = match sent {
@@ -252,21 +238,59 @@ impl Drop for LegacyHttpSession {
     }
 }
 
+/// Cancels a call when dropped, if anything of it may have left.
+pub(crate) struct CancelGuard<'a> {
+    poster: &'a MessagePoster,
+    id: u64,
+    listener: &'a dyn Listener,
+    extra_headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether anything of the request may have left; else there is nothing to cancel.
+    pub(crate) is_issued: AtomicBool,
+}
+
+impl<'a> CancelGuard<'a> {
+    pub(crate) fn new(
+        poster: &'a MessagePoster,
+        id: u64,
+        request: &Request,
+        listener: &'a dyn Listener,
+    ) -> Self {
+        Self {
+            poster,
+            id,
+            listener,
+            extra_headers: request.headers.to_vec(),
+            is_issued: AtomicBool::new(false),
+        }
+    }
+
+    /// The call has ended. The server may still run one that timed out, or wait for a reply that it
+    /// did not take.
+    pub(crate) fn finish(self, ending: &AttemptResult, was_reply_refused: bool) {
+        let is_timeout = matches!(ending, AttemptResult::Failed(failure) if failure.diagnostic.reason == Reason::Timeout);
+        let is_over = !is_timeout && !was_reply_refused;
+        self.is_issued.fetch_and(!is_over, Ordering::Relaxed);
+    }
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_issued.load(Ordering::Relaxed) {
+            let notice = encode_cancelled(self.id, self.listener);
+            let headers = std::mem::take(&mut self.extra_headers);
+            self.poster.spawn_cancel(notice, headers);
+        }
+    }
+}
+
 /// A legacy request. It has a progress token, so that long tools can report.
 pub(crate) fn encode_legacy_request(id: u64, request: &Request) -> Bytes {
     let mut digits = itoa::Buffer::new();
-    let mut body = Vec::with_capacity(128 + request.params().raw().len());
+    let mut body = Vec::with_capacity(128 + request.params.raw().len());
     let meta = [Edit::Set(
         meta::PROGRESS_TOKEN,
         digits.format(id).as_bytes(),
     )];
-    splice::write_request(
-        &mut body,
-        id,
-        request.method(),
-        request.params(),
-        &[],
-        &meta,
-    );
+    splice::write_request(&mut body, id, &request.method, &request.params, &[], &meta);
     body.into()
 }

@@ -28,16 +28,12 @@ const MAX_ENTRIES: usize = 4096;
 /// The eras that a server was seen to speak.
 #[derive(Clone, Debug, Default)]
 pub struct KnownEras {
-    /// The facts of its last legacy session.
     pub legacy: Option<Arc<ServerFacts>>,
-    /// The facts of its last modern session.
     pub modern: Option<Arc<ServerFacts>>,
-    /// The era that it does not speak.
     pub missing: Option<Era>,
 }
 
 impl KnownEras {
-    /// The facts of an era.
     pub fn facts_of(&self, era: Era) -> Option<&Arc<ServerFacts>> {
         match era {
             Era::Legacy => self.legacy.as_ref(),
@@ -89,20 +85,6 @@ struct KnownErasKey {
     profile: ClientProfile,
 }
 
-impl KnownErasKey {
-    fn new(server: &ServerTarget, declared: &ClientProfile) -> Self {
-        Self {
-            server: server.name.clone(),
-            transport: without_secrets(&server.transport),
-            credential: server.credential_id,
-            dial: server.dial.as_ref().map(|dial| dial.label().to_owned()),
-            version: server.version,
-            sessions: server.sessions,
-            profile: declared.clone(),
-        }
-    }
-}
-
 /// The names of the secrets stay, their values do not.
 fn without_secrets(reach: &TransportConfig) -> TransportConfig {
     let mut reach = reach.clone();
@@ -127,7 +109,15 @@ impl KnownErasEntry {
     ) -> Self {
         Self {
             cache: Arc::clone(cache),
-            key: KnownErasKey::new(server, profile),
+            key: KnownErasKey {
+                server: server.name.clone(),
+                transport: without_secrets(&server.transport),
+                credential: server.credential_id,
+                dial: server.dial.as_ref().map(|dial| dial.label().to_owned()),
+                version: server.version,
+                sessions: server.sessions,
+                profile: profile.clone(),
+            },
         }
     }
 

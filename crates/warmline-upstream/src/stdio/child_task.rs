@@ -14,8 +14,7 @@ use tokio::process::ChildStdout;
 use tokio::task::JoinHandle;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
-use warmline_core::message::batch;
-use warmline_core::message::envelope::Message;
+use warmline_core::message::envelope::{Message, split_batch};
 use warmline_core::message::lines::{LineCodec, StdioLine};
 
 use crate::backpressure::ReadBudget;
@@ -340,7 +339,7 @@ impl StdoutReader {
     ) -> Result<(), ProtocolViolation> {
         match line {
             StdioLine::Complete(line) => {
-                let mut texts = batch::split_batch(line, shared.version.get().copied());
+                let mut texts = split_batch(line, shared.version.get().copied());
                 texts.try_for_each(|text| self.route_text(shared, text))
             },
             StdioLine::TooLong { id, bytes } => {

@@ -78,15 +78,11 @@ pub(super) struct ChildOutput {
 pub struct ChildReport {
     /// Its process id, which is also the id of its process group.
     pub pid: u32,
-    /// The program that was started.
     pub program: PathBuf,
-    /// How it was found.
     pub program_source: ProgramSource,
-    /// The PATH it was given.
     pub path: String,
     /// The last lines of its standard error, as harmless text.
     pub stderr_tail: String,
-    /// How it ended, once it has.
     pub exit: Option<String>,
     /// The same, for counters.
     pub exit_status: Option<ChildExit>,
@@ -236,7 +232,7 @@ impl Pipe {
     }
 
     pub(crate) fn redactor(&self) -> Redactor {
-        self.handle.stderr.redactor().clone()
+        self.handle.stderr.redactor.clone()
     }
 
     pub(crate) fn report(&self) -> ChildReport {
@@ -357,7 +353,8 @@ impl PipeCall {
 
     /// Whether something of it has left and its end has not come.
     pub(crate) fn is_in_flight(&self) -> bool {
-        let has_left = || self.shared.write_queue.progress(self.id) != WriteProgress::Unsent;
+        let has_left =
+            || self.shared.write_queue.state.lock().progress(self.id) != WriteProgress::Unsent;
         self.is_queued && !self.request.is_ended() && has_left()
     }
 }
@@ -366,7 +363,8 @@ impl Drop for PipeCall {
     /// A line that was written in part is written to its end: torn input would cost the others.
     fn drop(&mut self) {
         if self.is_queued {
-            self.unregister(self.shared.write_queue.withdraw(self.id));
+            let progress = self.shared.write_queue.state.lock().withdraw(self.id);
+            self.unregister(progress);
         }
     }
 }

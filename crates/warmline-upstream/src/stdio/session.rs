@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use tokio::sync::oneshot;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::{AttemptResult, Diagnostic, Reply, Request};
-use warmline_core::message::params::Params;
 use warmline_core::message::splice::{self, Edit};
 use warmline_core::protocol::meta::{self, ClientMeta};
 
@@ -14,12 +13,11 @@ use crate::http::post::{self, encode_notification};
 use crate::http::response;
 use crate::legacy::session::StreamHoldOutcome;
 use crate::legacy::session::encode_legacy_request;
-use crate::limits::{CallTimer, RequestIdGenerator};
 use crate::listener::{ExtraHeaders, Listener, ReplyPayload, ReplySink};
 use crate::modern::encode_modern_request;
 use crate::modern::{ParamHeaderCache, ParamHeaderRejection};
 use crate::pending::PendingKind;
-use crate::retirement::Retirement;
+use crate::session_state::{CallTimer, RequestIdGenerator, Retirement};
 use crate::stdio::pipe::{Pipe, PipeCall};
 use crate::stdio::write_queue::WriteProgress;
 
@@ -31,7 +29,6 @@ pub(crate) struct StdioSession {
     client_meta: Option<ClientMeta>,
     ids: RequestIdGenerator,
     param_headers: ParamHeaderCache,
-    /// Why no new call may use the session: it is gone, or its state is in doubt. The first reason stays.
     pub(crate) retirement: Retirement,
 }
 
@@ -60,17 +57,17 @@ impl StdioSession {
             return AttemptResult::Answered(Reply::Error(error));
         }
         let request = with_trace_meta(request);
-        let lists_tools = request.origin().is_forwarded() && request.method() == "tools/list";
+        let lists_tools = request.origin.is_forwarded() && request.method == "tools/list";
         let id = self.ids.next();
         let line = match &self.client_meta {
             Some(meta) => encode_modern_request(id, &request, meta),
             None => encode_legacy_request(id, &request),
         };
-        let mut call = CallReader::new(id, CallTimer::start(request.deadlines()), listener);
+        let mut call = CallReader::new(id, CallTimer::start(request.deadlines), listener);
         // A modern server must not ask over a pipe, and gets no answer.
         let is_legacy = self.client_meta.is_none();
         call.reply_sink = is_legacy.then_some(self as &dyn ReplySink);
-        let (kind, caller) = match request.method() {
+        let (kind, caller) = match &*request.method {
             LISTEN_METHOD => (PendingKind::Listen, None),
             _ => (PendingKind::Call, listener.caller()),
         };
@@ -187,13 +184,13 @@ const LISTEN_METHOD: &str = "subscriptions/listen";
 /// A program gets no headers: those of a trace go into `_meta`, unless it has them.
 fn with_trace_meta(request: Request) -> Request {
     let said = |name: &str| {
-        let found = request.headers().iter().find(|(known, _)| known == name);
+        let found = request.headers.iter().find(|(known, _)| known == name);
         let text = found.and_then(|(_, value)| value.to_str().ok())?;
         let mut raw = Vec::with_capacity(text.len() + 2);
         splice::write_string(&mut raw, text);
-        request.params().meta_member(name).is_none().then_some(raw)
+        request.params.meta_member(name).is_none().then_some(raw)
     };
-    if request.headers().is_empty() {
+    if request.headers.is_empty() {
         return request;
     }
     let parent = said(meta::TRACE_PARENT);
@@ -211,13 +208,8 @@ fn with_trace_meta(request: Request) -> Request {
     if edits.is_empty() {
         return request;
     }
-    let mut raw = Vec::with_capacity(request.params().raw().len() + 256);
-    request.params().write_edited(&mut raw, &[], &edits);
-    match Params::parse(raw.into()) {
-        Ok(params) => request.with_params(params),
-        // The edits of a valid object are valid.
-        Err(_) => request,
-    }
+    let params = request.params.edited(&[], &edits);
+    Request { params, ..request }
 }
 
 /// Cancels a call that is dropped before its end, if anything of it has left.

@@ -20,13 +20,13 @@ const MAX_QUEUED_BYTES: usize = 64 << 20;
 /// Lines to be written, the first of them perhaps in part.
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
-    state: Mutex<WriteState>,
+    pub(super) state: Mutex<WriteState>,
     /// Notified when [`WriteQueue::work`] may have changed.
     pub(super) changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct WriteState {
+pub(super) struct WriteState {
     lines: VecDeque<QueuedLine>,
     bytes: usize,
     /// How much of the first line (and its newline) the pipe has taken.
@@ -61,7 +61,6 @@ pub(super) enum TaskWork {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteProgress {
-    /// Nothing.
     Unsent,
     /// Not all of its JSON text.
     Partial,
@@ -107,16 +106,8 @@ impl WriteQueue {
         }
     }
 
-    pub(super) fn progress(&self, id: u64) -> WriteProgress {
-        self.state.lock().progress(id)
-    }
-
-    /// Removes the line of a request, unless a part of it has left.
-    pub(super) fn withdraw(&self, id: u64) -> WriteProgress {
-        self.state.lock().withdraw(id)
-    }
-
-    /// The same. If a part has left, not a byte more leaves, and the child is to be ended.
+    /// Removes the line of a request, unless a part of it has left: then not a byte more leaves, and
+    /// the child is to be ended.
     pub(super) fn abandon(&self, id: u64) -> WriteProgress {
         let mut state = self.state.lock();
         let progress = state.withdraw(id);
@@ -181,7 +172,7 @@ impl WriteState {
         true
     }
 
-    fn progress(&self, id: u64) -> WriteProgress {
+    pub(super) fn progress(&self, id: u64) -> WriteProgress {
         match self.lines.iter().position(|line| line.request == Some(id)) {
             Some(0) if self.written > 0 => {
                 let length = self.lines.front().map_or(0, |line| line.line.len());
@@ -195,7 +186,8 @@ impl WriteState {
         }
     }
 
-    fn withdraw(&mut self, id: u64) -> WriteProgress {
+    /// Removes the line of a request, unless a part of it has left.
+    pub(super) fn withdraw(&mut self, id: u64) -> WriteProgress {
         let progress = self.progress(id);
         if progress == WriteProgress::Unsent {
             let queued = self.lines.iter().position(|line| line.request == Some(id));

@@ -236,3 +236,37 @@ proptest! {
         prop_assert_eq!(changed.params(), whole(&text).params());
     }
 }
+
+fn split_texts(text: &'static str, version: Version) -> Vec<Bytes> {
+    split_batch(Bytes::from_static(text.as_bytes()), Some(version)).collect()
+}
+
+#[test]
+fn a_batch_is_taken_apart_where_the_version_knows_it() {
+    let batch = " [ {\"a\":[1,{}]} ,\"],\", [2] ]\n";
+    let apart = ["{\"a\":[1,{}]}", "\"],\"", "[2]"];
+    for version in Version::ALL {
+        let expected: &[&str] = match version {
+            Version::V2025_03_26 => &apart,
+            Version::V2024_11_05
+            | Version::V2025_06_18
+            | Version::V2025_11_25
+            | Version::V2026_07_28 => &[batch],
+        };
+        assert_eq!(split_texts(batch, version), expected, "{version}");
+    }
+    let unknown: Vec<_> = split_batch(Bytes::from_static(batch.as_bytes()), None).collect();
+    assert_eq!(unknown, [batch]);
+}
+
+#[test]
+fn what_is_no_whole_batch_stays_one_text() {
+    for text in [
+        "", "{}", "[]", "[ ]", "[1", "[1,]", "[1] 2", "[1]]", "nothing", "\"[1]\"",
+    ] {
+        assert_eq!(split_texts(text, Version::V2025_03_26), [text]);
+    }
+    let bad = Bytes::from_static(b"[\"\xff\"]");
+    let kept: Vec<_> = split_batch(bad.clone(), Some(Version::V2025_03_26)).collect();
+    assert_eq!(kept, [bad]);
+}

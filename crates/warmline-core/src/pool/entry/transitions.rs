@@ -1,27 +1,22 @@
-//! The transitions that events are made of.
+//! The transitions that events are made of, and the queue of callers that wait for a session.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use super::{EntryPhase, EntryState};
-use crate::pool::events::{Effect, Effects, LeaseRefusal};
-use crate::pool::session::{CheckNeed, LeaseKind, Session, SessionState, SessionUsage};
-use crate::pool::stability::Stability;
-use crate::pool::waiters::Waiter;
+use super::{EntryState, Step};
+use crate::pool::events::{Effect, LeaseRefusal};
+use crate::pool::session::{
+    CheckNeed, LeaseKind, MAX_TIMED_OUT_CHECKS, Session, SessionState, SessionUsage, Stability,
+};
 use crate::pool::{
     EndCondition, EndReason, Generation, HealthCheckResult, LeaseMode, LeaseOutcome, LossReport,
-    Sharing, StateLoss, expiry,
+    QueuePosition, Sharing, StateLoss, WaiterId,
 };
 use crate::time::Tick;
 
 impl EntryState {
     /// The only place where a session changes state: it keeps the counts and closes sessions.
-    pub(super) fn set_state(
-        &mut self,
-        at: usize,
-        next: SessionState,
-        now: Tick,
-        out: &mut Effects,
-    ) {
+    pub(super) fn set_state(&mut self, at: usize, next: SessionState, step: &mut Step) {
         let Some(session) = self.sessions.get_mut(at) else {
             return self.count_invalid_event();
         };
@@ -31,52 +26,37 @@ impl EntryState {
         self.counts.add(&next);
         if let SessionState::Closed(why) = next {
             self.sessions.remove(at);
-            self.note_if_empty(now);
+            self.note_if_empty(step.now);
             // What was never open cannot be closed.
             if before != SessionState::Opening {
-                out.push(Effect::CloseSession(generation, why));
+                step.effects.push(Effect::CloseSession(generation, why));
             }
         }
     }
 
-    pub(super) fn close_session(
-        &mut self,
-        at: usize,
-        why: EndReason,
-        now: Tick,
-        out: &mut Effects,
-    ) {
-        self.set_state(at, SessionState::Closed(why), now, out);
+    pub(super) fn close_session(&mut self, at: usize, why: EndReason, step: &mut Step) {
+        self.set_state(at, SessionState::Closed(why), step);
     }
 
     /// Refuses new leases and closes an idle session. An opening is decided when it ends.
-    pub(super) fn retire_session(
-        &mut self,
-        at: usize,
-        why: EndReason,
-        now: Tick,
-        out: &mut Effects,
-    ) {
+    pub(super) fn retire_session(&mut self, at: usize, why: EndReason, step: &mut Step) {
         let Some(session) = self.sessions.get(at) else {
             return;
         };
         match session.state {
             SessionState::Idle => {
                 self.note_state_loss(at, why);
-                self.close_session(at, why, now, out);
+                self.close_session(at, why, step);
             },
             SessionState::Leased { leases, kind } => {
                 self.note_state_loss(at, why);
-                self.set_state(
-                    at,
-                    SessionState::Retiring {
-                        leases,
-                        kind,
-                        reason: why,
-                    },
-                    now,
-                    out,
-                );
+                let reason = why;
+                let retiring = SessionState::Retiring {
+                    leases,
+                    kind,
+                    reason,
+                };
+                self.set_state(at, retiring, step);
             },
             SessionState::Opening | SessionState::Retiring { .. } | SessionState::Closed(_) => {},
         }
@@ -84,14 +64,14 @@ impl EntryState {
 
     /// The session is lost, and its key continues. If its server ended it, its siblings may be lost
     /// too.
-    pub(super) fn lose_session(&mut self, at: usize, why: EndReason, now: Tick, out: &mut Effects) {
+    pub(super) fn lose_session(&mut self, at: usize, why: EndReason, step: &mut Step) {
         let Some(session) = self.sessions.get(at).filter(|one| one.state.is_usable()) else {
             return;
         };
         let generation = session.generation;
-        out.push(Effect::SessionLost(generation, why));
-        self.note_short_lived(at, why, now, out);
-        self.retire_session(at, why, now, out);
+        step.effects.push(Effect::SessionLost(generation, why));
+        self.note_short_lived(at, why, step);
+        self.retire_session(at, why, step);
         if !why.is_server_side() {
             return;
         }
@@ -103,22 +83,17 @@ impl EntryState {
     }
 
     /// Reports a session that the server ended before it was of use.
-    pub(super) fn note_short_lived(
-        &mut self,
-        at: usize,
-        why: EndReason,
-        now: Tick,
-        out: &mut Effects,
-    ) {
+    pub(super) fn note_short_lived(&mut self, at: usize, why: EndReason, step: &mut Step) {
         let proof = self.policy.stability;
         if let Some(session) = self.sessions.get_mut(at)
             && why.is_server_side()
             && session.stability == Stability::Undecided
-            && proof.is_failed_by(session, now)
+            && proof.is_failed_by(session, step.now)
         {
             session.stability = Stability::ShortLived;
             let (generation, opened) = (session.generation, session.opened_at);
-            out.push(Effect::SessionShortLived(generation, opened));
+            step.effects
+                .push(Effect::SessionShortLived(generation, opened));
         }
     }
 
@@ -126,8 +101,7 @@ impl EntryState {
         &mut self,
         at: usize,
         outcome: LeaseOutcome,
-        now: Tick,
-        out: &mut Effects,
+        step: &mut Step,
     ) {
         let (sharing, proof) = (self.policy.sharing, self.policy.stability);
         let Some(session) = self.sessions.get_mut(at) else {
@@ -145,13 +119,13 @@ impl EntryState {
                     SessionUsage::Served
                 };
                 session.usage = before.max(past);
-                session.last_alive = now;
+                session.last_alive = step.now;
                 session.timed_out_checks = 0;
                 session.check_need = CheckNeed::AfterIdle;
-                if session.stability != Stability::Stable && proof.is_met_by(session, now) {
+                if session.stability != Stability::Stable && proof.is_met_by(session, step.now) {
                     session.stability = Stability::Stable;
                     let generation = session.generation;
-                    out.push(Effect::SessionStable(generation));
+                    step.effects.push(Effect::SessionStable(generation));
                 }
             },
             LeaseOutcome::ConnectionFailed => session.check_need = CheckNeed::BeforeNextUse,
@@ -160,7 +134,7 @@ impl EntryState {
             LeaseOutcome::Cancelled => session.check_need = CheckNeed::BeforeNextUse,
             LeaseOutcome::SessionEnded(_) => {},
         }
-        session.last_used = now;
+        session.last_used = step.now;
         let (state, past) = (session.state, session.usage);
         // It answered after it was marked as lost: that state is lost too.
         if let SessionState::Retiring { reason: why, .. } = state
@@ -174,8 +148,7 @@ impl EntryState {
         &mut self,
         at: usize,
         health: HealthCheckResult,
-        now: Tick,
-        out: &mut Effects,
+        step: &mut Step,
     ) {
         let ends = self.policy.end_condition;
         let Some(session) = self.sessions.get_mut(at) else {
@@ -183,16 +156,16 @@ impl EntryState {
         };
         match (health, ends) {
             (HealthCheckResult::Alive, _) => {
-                session.last_alive = now;
+                session.last_alive = step.now;
                 session.timed_out_checks = 0;
                 session.check_need = CheckNeed::AfterIdle;
             },
-            (HealthCheckResult::Gone, _) => self.lose_session(at, EndReason::Gone, now, out),
+            (HealthCheckResult::Gone, _) => self.lose_session(at, EndReason::Gone, step),
             (HealthCheckResult::TimedOut, EndCondition::WithRunEnd) => {
                 session.timed_out_checks = session.timed_out_checks.saturating_add(1);
                 session.check_need = CheckNeed::SkipOnce;
-                if session.timed_out_checks >= expiry::MAX_TIMED_OUT_CHECKS {
-                    self.lose_session(at, EndReason::CheckFailed, now, out);
+                if session.timed_out_checks >= MAX_TIMED_OUT_CHECKS {
+                    self.lose_session(at, EndReason::CheckFailed, step);
                 }
             },
             // A failed connection is no verdict: the session may be alive. The state of a run
@@ -202,12 +175,12 @@ impl EntryState {
                 session.check_need = CheckNeed::SkipOnce;
             },
             (HealthCheckResult::TimedOut | HealthCheckResult::Refused, EndCondition::AtLimits) => {
-                self.lose_session(at, EndReason::CheckFailed, now, out);
+                self.lose_session(at, EndReason::CheckFailed, step);
             },
         }
     }
 
-    pub(super) fn release_lease(&mut self, at: usize, now: Tick, out: &mut Effects) {
+    pub(super) fn release_lease(&mut self, at: usize, step: &mut Step) {
         let Some(session) = self.sessions.get(at) else {
             return;
         };
@@ -232,25 +205,25 @@ impl EntryState {
                 return self.count_invalid_event();
             },
         };
-        self.set_state(at, next, now, out);
+        self.set_state(at, next, step);
     }
 
     /// Retires expired sessions, grants what can be granted, and opens or checks what is missing.
-    pub(super) fn serve_queue(&mut self, now: Tick, out: &mut Effects) {
-        if self.phase != EntryPhase::Live {
+    pub(super) fn serve_queue(&mut self, step: &mut Step) {
+        if !self.is_live() {
             return;
         }
-        self.retire_expired(now, out);
+        self.retire_expired(step);
         while let Some(first) = self.queue.front() {
-            let Some(at) = self.best_session_for(first.mode, now) else {
-                return self.open_or_check(now, out);
+            let Some(at) = self.best_session_for(first.mode, step.now) else {
+                return self.open_or_check(step);
             };
             self.queue.pop_front();
-            self.grant_lease(first, at, now, out);
+            self.grant_lease(first, at, step);
         }
     }
 
-    pub(super) fn retire_expired(&mut self, now: Tick, out: &mut Effects) {
+    pub(super) fn retire_expired(&mut self, step: &mut Step) {
         for at in (0..self.sessions.len()).rev() {
             let Some(session) = self.sessions.get(at) else {
                 continue;
@@ -258,9 +231,9 @@ impl EntryState {
             let too_many = session.state == SessionState::Idle
                 && self.policy.end_condition == EndCondition::AtLimits
                 && self.used_slots() > self.max_slots();
-            let over = expiry::expiry_reason(session, &self.policy, self.seed.into(), now);
+            let over = session.expiry_reason(&self.policy, self.seed.into(), step.now);
             if let Some(why) = over.or(too_many.then_some(EndReason::Evicted)) {
-                self.retire_session(at, why, now, out);
+                self.retire_session(at, why, step);
             }
         }
     }
@@ -269,7 +242,7 @@ impl EntryState {
     /// become idle and close.
     pub(super) fn best_session_for(&self, want: LeaseMode, now: Tick) -> Option<usize> {
         let fits = |session: &Session| match session.state {
-            SessionState::Idle => !expiry::needs_check(session, &self.policy, now),
+            SessionState::Idle => !session.needs_check(&self.policy, now),
             SessionState::Leased { kind, .. } => {
                 kind == LeaseKind::Shared
                     && want == LeaseMode::Shared
@@ -289,7 +262,7 @@ impl EntryState {
             .map(|(at, _)| at)
     }
 
-    pub(super) fn grant_lease(&mut self, waiter: Waiter, at: usize, now: Tick, out: &mut Effects) {
+    pub(super) fn grant_lease(&mut self, waiter: Waiter, at: usize, step: &mut Step) {
         let kind = match (waiter.mode, self.policy.sharing) {
             (LeaseMode::Exclusive, _) => LeaseKind::Exclusive,
             (LeaseMode::Shared, Sharing::SideBySide) => LeaseKind::Shared,
@@ -300,12 +273,12 @@ impl EntryState {
         };
         let leases = NonZeroU32::MIN.saturating_add(session.state.leases());
         let generation = session.generation;
-        session.last_used = now;
+        session.last_used = step.now;
         if session.check_need == CheckNeed::SkipOnce {
             session.check_need = CheckNeed::BeforeNextUse;
         }
-        self.set_state(at, SessionState::Leased { leases, kind }, now, out);
-        out.push(Effect::GrantLease {
+        self.set_state(at, SessionState::Leased { leases, kind }, step);
+        step.effects.push(Effect::GrantLease {
             waiter: waiter.id,
             generation,
             loss: self.last_loss,
@@ -313,13 +286,10 @@ impl EntryState {
     }
 
     /// Opens or checks at most one session per queued caller, or one in all if they share it.
-    fn open_or_check(&mut self, now: Tick, out: &mut Effects) {
-        let checking = self
-            .sessions
-            .iter()
-            .filter(|one| is_being_checked(&one.state))
-            .count();
-        let mut coming = self.counts.opening + u32::try_from(checking).unwrap_or(u32::MAX);
+    fn open_or_check(&mut self, step: &mut Step) {
+        let is_checking = |one: &&Session| one.state.is_checked() && one.state.is_usable();
+        let checking = self.sessions.iter().filter(is_checking);
+        let mut coming = self.counts.opening + u32::try_from(checking.count()).unwrap_or(u32::MAX);
         let wanted = match self.policy.sharing {
             Sharing::SideBySide | Sharing::Serial => 1,
             Sharing::OnePerCaller => self.queue.len(),
@@ -334,10 +304,10 @@ impl EntryState {
                 let Some(generation) = self.sessions.get(at).map(|one| one.generation) else {
                     return;
                 };
-                self.set_state(at, SessionState::Leased { leases, kind }, now, out);
-                out.push(Effect::CheckSession(generation));
+                self.set_state(at, SessionState::Leased { leases, kind }, step);
+                step.effects.push(Effect::CheckSession(generation));
             } else if self.used_slots() < self.max_slots() {
-                out.push(self.start_opening(now));
+                step.effects.push(self.start_opening(step.now));
             } else {
                 return;
             }
@@ -359,14 +329,14 @@ impl EntryState {
         &mut self,
         opening: Generation,
         asked: Option<Generation>,
-        out: &mut Effects,
+        step: &mut Step,
     ) -> Generation {
         let is_new = |number: &Generation| *number >= self.next_generation;
         let Some(to) = asked.filter(is_new) else {
             return opening;
         };
         self.next_generation = to.next();
-        out.push(Effect::Renumber { from: opening, to });
+        step.effects.push(Effect::Renumber { from: opening, to });
         to
     }
 
@@ -390,10 +360,9 @@ impl EntryState {
         }
     }
 
-    pub(super) fn refuse_all_waiters(&mut self, refusal: LeaseRefusal, out: &mut Effects) {
+    pub(super) fn refuse_all_waiters(&mut self, refusal: LeaseRefusal, step: &mut Step) {
         for waiter in self.queue.drain() {
-            let waiter = waiter.id;
-            out.push(Effect::RefuseLease(waiter, refusal));
+            step.refuse(waiter, refusal);
         }
     }
 
@@ -401,8 +370,7 @@ impl EntryState {
         let Some(session) = self.sessions.get(at) else {
             return;
         };
-        let told =
-            is_reportable_loss(why, self.policy.end_condition) && self.phase == EntryPhase::Live;
+        let told = why.is_reportable_loss(self.policy.end_condition) && self.is_live();
         if told && session.usage == SessionUsage::Stateful {
             self.record_loss(session.generation, why, StateLoss::PRIOR_LOSS + 1);
         }
@@ -443,41 +411,87 @@ impl EntryState {
 
     /// Events may come late after the end of a key; those are not counted.
     pub(super) fn count_invalid_event(&mut self) {
-        if self.phase == EntryPhase::Live {
+        if self.is_live() {
             self.invalid_events = self.invalid_events.saturating_add(1);
         }
     }
 }
 
-/// Whether the end of a session with state is a loss to report. Shared sessions end by their
-/// limits, as callers know; a run loses what it relied on.
-const fn is_reportable_loss(why: EndReason, ends: EndCondition) -> bool {
-    match why {
-        EndReason::RunEnded | EndReason::Drained | EndReason::Retained | EndReason::OpenFailed => {
-            false
-        },
-        EndReason::MaxAge | EndReason::MaxIdle | EndReason::Evicted | EndReason::Reloaded => {
-            matches!(ends, EndCondition::WithRunEnd)
-        },
-        EndReason::ByOperator
-        | EndReason::CheckFailed
-        | EndReason::Gone
-        | EndReason::CredentialRefused
-        | EndReason::Expired
-        | EndReason::Bug => true,
-    }
-}
-
-const fn is_being_checked(state: &SessionState) -> bool {
-    matches!(
-        state,
-        SessionState::Leased {
-            kind: LeaseKind::Check,
-            ..
-        }
-    )
-}
-
 fn one_fewer(leases: NonZeroU32) -> Option<NonZeroU32> {
     NonZeroU32::new(leases.get() - 1)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiter {
+    pub(super) id: WaiterId,
+    pub(super) mode: LeaseMode,
+    pub(super) position: QueuePosition,
+}
+
+/// In order of arrival. None while no caller waits, as in nearly all keys most of the time.
+#[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "a key at rest keeps one word, not four"
+)]
+pub(super) struct WaitQueue(Option<Box<VecDeque<Waiter>>>);
+
+impl WaitQueue {
+    pub(super) fn enqueue(&mut self, waiter: Waiter) {
+        let line = self.0.get_or_insert_default();
+        match waiter.position {
+            QueuePosition::Back => line.push_back(waiter),
+            QueuePosition::Front => {
+                let before = line
+                    .iter()
+                    .take_while(|one| one.position == QueuePosition::Front);
+                let at = before.count();
+                line.insert(at, waiter);
+            },
+        }
+    }
+
+    pub(super) fn front(&self) -> Option<Waiter> {
+        self.0.as_ref()?.front().copied()
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<Waiter> {
+        let served = self.0.as_mut()?.pop_front();
+        self.free_if_empty();
+        served
+    }
+
+    /// Removes a caller; false if it is not queued.
+    pub(super) fn remove(&mut self, id: WaiterId) -> bool {
+        let Some(line) = &mut self.0 else {
+            return false;
+        };
+        let Some(at) = line.iter().position(|waiter| waiter.id == id) else {
+            return false;
+        };
+        line.remove(at);
+        self.free_if_empty();
+        true
+    }
+
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiter> + use<> {
+        let line = self.0.take().map(|line| *line);
+        line.unwrap_or_default().into_iter()
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        let line = self.0.as_ref().map_or(0, |line| line.len());
+        u32::try_from(line).unwrap_or(u32::MAX)
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        // An empty queue is dropped.
+        self.0.is_none()
+    }
+
+    fn free_if_empty(&mut self) {
+        if self.0.as_ref().is_some_and(|line| line.is_empty()) {
+            self.0 = None;
+        }
+    }
 }

@@ -13,7 +13,6 @@ fn facts(status: u16, body: &Bytes) -> HttpReplyFacts<'_> {
         body: ReplyBody::Complete(body),
         challenge: None,
         matching: SessionGoneMatching::Sure,
-        get_stream: GetStreamPresence::Absent,
     }
 }
 
@@ -24,22 +23,17 @@ fn error(id: &str, code: i64, message: &str) -> Bytes {
 }
 
 /// A meaning as one word, for tables.
-fn word(meaning: &ReplyMeaning) -> String {
-    let with = |kind: &str, reason: &Reason, gone: &Option<SessionGoneForm>| match gone {
-        Some(dialect) => format!("{kind} {reason} {dialect}"),
-        None => format!("{kind} {reason}"),
+fn word(meaning: &Result<Message, ReplyFailure>) -> String {
+    let Err(failure) = meaning else {
+        return "answered".to_owned();
     };
-    match meaning {
-        ReplyMeaning::Response(_) => "answered".to_owned(),
-        ReplyMeaning::AwaitGetStream => "wait".to_owned(),
-        ReplyMeaning::Refused {
-            reason,
-            session_gone: gone,
-        } => with("refused", reason, gone),
-        ReplyMeaning::Unknown {
-            reason,
-            session_gone: gone,
-        } => with("unknown", reason, gone),
+    let kind = match failure.is_refused {
+        true => "refused",
+        false => "unknown",
+    };
+    match failure.session_gone {
+        Some(dialect) => format!("{kind} {} {dialect}", failure.reason),
+        None => format!("{kind} {}", failure.reason),
     }
 }
 
@@ -132,21 +126,6 @@ fn statuses_speak_for_themselves_where_the_body_does_not() {
     }
 }
 
-#[test]
-fn a_request_taken_without_an_answer_waits_only_where_one_can_come() {
-    let empty = Bytes::new();
-    let open = HttpReplyFacts {
-        get_stream: GetStreamPresence::Open,
-        ..facts(202, &empty)
-    };
-    assert_eq!(word(&classify_reply(&open)), "wait");
-    let modern = HttpReplyFacts {
-        era: Era::Modern,
-        ..open
-    };
-    assert_eq!(word(&classify_reply(&modern)), "unknown no-reply-channel");
-}
-
 /// A162, E26: in the modern era nothing is taken for session loss.
 #[test]
 fn a_modern_server_has_no_session_to_lose() {
@@ -211,7 +190,7 @@ fn no_status_is_called_refused_unless_a_row_says_so() {
             era: Era::Modern,
             ..facts(status, &body)
         });
-        let is_refused = matches!(read, ReplyMeaning::Refused { .. });
+        let is_refused = read.as_ref().is_err_and(|failure| failure.is_refused);
         assert_eq!(is_refused, refusing.contains(&status), "{status}");
     }
 }

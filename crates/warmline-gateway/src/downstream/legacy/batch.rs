@@ -7,8 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::{BoxFuture, join_all};
 use http::Response;
 use warmline_core::era::Version;
-use warmline_core::message::batch;
-use warmline_core::message::envelope::{Message, MessageKind};
+use warmline_core::message::envelope::{self, Message, MessageKind};
 use warmline_core::message::params::Params;
 use warmline_core::protocol::meta;
 
@@ -131,7 +130,7 @@ async fn start_call(
 
 /// The messages of a batch, or what is wrong with it.
 fn split_batch(body: Bytes, version: Option<Version>) -> Result<Vec<(Message, Params)>, String> {
-    let parts = batch::split_batch(body, version);
+    let parts = envelope::split_batch(body, version);
     if parts.clone().take(MAX_MESSAGES + 1).count() > MAX_MESSAGES {
         return Err(format!(
             "Invalid Request: a batch has 1 to {MAX_MESSAGES} messages"

@@ -282,7 +282,7 @@ async fn the_state_of_a_round_goes_back_byte_for_byte() {
         })
         .await;
         let request = tool("any", &json!({"b": 1, "a": "é"}));
-        let raw = String::from_utf8(request.params().raw().to_vec()).unwrap();
+        let raw = String::from_utf8(request.params.raw().to_vec()).unwrap();
         let outcome = Outcome::of(session.call(request, &()).await);
         outcome.ends(Result);
         let calls = stub.of("tools/call");

@@ -76,7 +76,7 @@ async fn a_call_after_the_end_is_given_back_unsent() {
             let DeliveryFailure::Unsent(request) = failure.delivery_failure else {
                 panic!("{script}: the request must come back");
             };
-            let given = std::str::from_utf8(request.params().raw()).unwrap();
+            let given = std::str::from_utf8(request.params.raw()).unwrap();
             assert!(given.contains(&format!(r#""round":{round}"#)), "{given}");
         }
         child.ends().await;

@@ -1,7 +1,9 @@
-//! The deadlines and ids of calls.
+//! What each driver keeps of a session and its calls: deadlines, request ids, and whether the session
+//! is retired.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use warmline_core::error::code::Reason;
 use warmline_core::exchange::Deadlines;
 
 use warmline_platform::clock::{self, Instant};
@@ -10,7 +12,7 @@ use warmline_platform::clock::{self, Instant};
 pub(crate) struct CallTimer {
     deadlines: Deadlines,
     idle_deadline: Instant,
-    total_deadline: Instant,
+    pub(crate) total_deadline: Instant,
 }
 
 impl CallTimer {
@@ -29,10 +31,6 @@ impl CallTimer {
     pub(crate) fn next_deadline(&self) -> Instant {
         self.idle_deadline.min(self.total_deadline)
     }
-
-    pub(crate) fn total_deadline(&self) -> Instant {
-        self.total_deadline
-    }
 }
 
 /// The request ids of one session. They are not reused even after a restart that resumes the session:
@@ -48,6 +46,28 @@ impl RequestIdGenerator {
 
     pub(crate) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Why a session may not be used any more. Set once, by the exchange that saw the reason: one whose
+/// state is in doubt is not used again. One byte, because there are very many sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Retirement(AtomicU8);
+
+impl Retirement {
+    /// No new call may use the session. The first reason stays.
+    pub(crate) fn set(&self, reason: Reason) {
+        let place = Reason::ALL.iter().position(|known| *known == reason);
+        let mark = u8::try_from(place.unwrap_or(0) + 1).unwrap_or(u8::MAX);
+        // A lost race means that another exchange set it.
+        let (relaxed, first) = (Ordering::Relaxed, 0);
+        self.0.compare_exchange(first, mark, relaxed, relaxed).ok();
+    }
+
+    /// None while the session may be used.
+    pub(crate) fn get(&self) -> Option<Reason> {
+        let mark = usize::from(self.0.load(Ordering::Relaxed));
+        Reason::ALL.get(mark.checked_sub(1)?).copied()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Which calls may run twice, and which troubles another try can overcome, row by row.
 
-use super::*;
+use bytes::Bytes;
+
+use super::super::*;
 use crate::exchange::Request;
 use crate::policy::ToolPolicy;
 use crate::protocol::session_gone::SessionGoneForm;
@@ -313,7 +315,7 @@ fn a_repeat_is_marked_in_meta() {
     ];
     for (before, after) in table {
         let request = Request::new("tools/call", params(before));
-        let marked = with_attempt_meta(request.params(), "c-1", 2);
+        let marked = with_attempt_meta(&request.params, "c-1", 2);
         assert_eq!(marked.raw(), after.as_bytes(), "{before}");
     }
 }
