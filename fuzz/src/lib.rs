@@ -19,7 +19,7 @@ pub use warmline_core::protocol::headers::{decode_value, encode_value};
 use warmline_core::protocol::http_status::{HttpReplyFacts, ReplyBody, classify_reply};
 use warmline_core::protocol::input_required::read_result_type;
 use warmline_core::protocol::param_headers::ParamHeaders;
-use warmline_core::protocol::session_gone::{SessionGoneMatching, SessionIdHeader};
+use warmline_core::protocol::session_gone::SessionGoneMatching;
 use warmline_core::record::Record;
 
 /// A message is split or refused; what is split is JSON, and stays the same under another id.
@@ -160,11 +160,7 @@ pub fn gone_status(input: &[u8]) {
     let facts = HttpReplyFacts {
         status: u16::from_be_bytes([*high, *low]) % 1000,
         era: if has(1) { Era::Modern } else { Era::Legacy },
-        session_id: if has(2) {
-            SessionIdHeader::Present
-        } else {
-            SessionIdHeader::Absent
-        },
+        has_session_id: has(2),
         request_id: u64::from(flags >> 6),
         body: if has(32) {
             ReplyBody::Truncated

@@ -222,7 +222,7 @@ pub struct StateLoss {
     /// Its number within its key. Losses are counted from one and wrap around. A caller that knows
     /// of it knows of those before it.
     pub number: u16,
-    pub report: LossReport,
+    pub is_reported: bool,
 }
 
 impl StateLoss {
@@ -240,11 +240,3 @@ impl StateLoss {
 
 /// How many losses a caller may learn of while it holds a lease.
 const MAX_LATER_LOSSES: u16 = 256;
-
-/// Whether a loss was reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LossReport {
-    Unreported,
-    /// To a caller. Callers that do not remember losses themselves need not learn of it again.
-    Reported,
-}

@@ -44,34 +44,6 @@ pub enum FailureClass {
     Permanent,
 }
 
-/// Whether the caller got a part of the reply: progress, a log line, a server request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum StreamedOutput {
-    /// Nothing yet.
-    #[default]
-    None,
-    /// Something, in this attempt or an earlier one.
-    Partial,
-}
-
-/// Whether a fresh credential can be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CredentialRefresh {
-    /// Its source can be asked again.
-    Possible,
-    /// There is none, or its source always gives the same.
-    Impossible,
-}
-
-/// Whether the server's retry budget has something left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BudgetState {
-    /// One more can be paid.
-    Available,
-    /// Nothing is left at this moment.
-    Exhausted,
-}
-
 /// An attempt that ended, and all that the decision depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
@@ -86,17 +58,19 @@ pub struct Attempt {
     pub history: AttemptHistory,
     /// How often one call may be sent again because its session was gone.
     pub max_session_replacements: u32,
-    /// Whether the caller heard anything of the call.
-    pub streamed_output: StreamedOutput,
-    pub credential_refresh: CredentialRefresh,
+    /// Whether the caller got a part of the reply, in this attempt or an earlier one: progress, a log
+    /// line, a server request.
+    pub has_streamed: bool,
+    /// Whether the source of the credential can be asked for another.
+    pub can_refresh_credential: bool,
     /// How long it is until the caller's deadline.
     pub time_left: Duration,
     /// The longest pause that is waited out where a server asks for one.
     pub max_retry_after: Duration,
     /// How long the server usually takes for an answer; zero where that is not known.
     pub typical_latency: Duration,
-    /// Whether the server's budget has something left.
-    pub budget: BudgetState,
+    /// Whether the server's retry budget has something left.
+    pub has_budget: bool,
     /// Spread evenly over all numbers; it spreads pauses.
     pub random: u32,
 }
@@ -156,7 +130,7 @@ pub enum RetryDecision {
         /// How long to wait before.
         delay: Duration,
         /// Whether the server's budget pays for it.
-        cost: RetryCost,
+        costs_budget: bool,
     },
     Fail,
 }
@@ -169,15 +143,6 @@ pub enum RetryPreparation {
     RefreshCredential,
 }
 
-/// Whether a retry counts against the server's budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RetryCost {
-    /// One repair serves any number of calls, and what certainly never arrived costs a server
-    /// nothing.
-    Free,
-    One,
-}
-
 /// Most retries of one call, unless more heals are allowed.
 const MAX_RETRIES: u32 = 2;
 /// The first pause is at most this long; each further one may be twice as long.
@@ -187,18 +152,12 @@ const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
 /// Decides whether a call is sent again after an attempt that ended.
 pub fn decide_retry(attempt: &Attempt) -> RetryDecision {
-    match (
-        attempt.delivery,
-        attempt.idempotency,
-        attempt.streamed_output,
-    ) {
+    match (attempt.delivery, attempt.idempotency, attempt.has_streamed) {
         (Delivery::Answered, _, _) => RetryDecision::Done,
         // Certainly not executed: nothing of this attempt can have reached the caller either.
         (Delivery::Unsent | Delivery::Refused, _, _) => retry_if_allowed(attempt),
-        (Delivery::Unknown, Idempotency::Idempotent, StreamedOutput::None) => {
-            retry_if_allowed(attempt)
-        },
-        (Delivery::Unknown, Idempotency::Idempotent, StreamedOutput::Partial)
+        (Delivery::Unknown, Idempotency::Idempotent, false) => retry_if_allowed(attempt),
+        (Delivery::Unknown, Idempotency::Idempotent, true)
         | (Delivery::Unknown, Idempotency::NotIdempotent, _) => RetryDecision::Fail,
     }
 }
@@ -208,16 +167,16 @@ fn retry_if_allowed(attempt: &Attempt) -> RetryDecision {
     let Some((first, pause)) = plan_retry(attempt) else {
         return RetryDecision::Fail;
     };
-    let cost = retry_cost(attempt, first);
+    let costs_budget = costs_budget(attempt, first);
     let fits = attempt.time_left > Duration::ZERO
         && pause <= attempt.max_retry_after.max(MAX_BACKOFF)
         && pause.saturating_add(attempt.typical_latency) <= attempt.time_left;
-    let payable = cost == RetryCost::Free || attempt.budget == BudgetState::Available;
+    let payable = !costs_budget || attempt.has_budget;
     if fits && payable && has_retries_left(attempt, first) {
         RetryDecision::Retry {
             preparation: first,
             delay: pause,
-            cost,
+            costs_budget,
         }
     } else {
         RetryDecision::Fail
@@ -245,8 +204,7 @@ fn plan_retry(attempt: &Attempt) -> Option<(RetryPreparation, Duration)> {
             Some((RetryPreparation::ReplaceSession, Duration::ZERO))
         },
         FailureClass::Credential
-            if attempt.credential_refresh == CredentialRefresh::Possible
-                && so_far.credential_refreshes == 0 =>
+            if attempt.can_refresh_credential && so_far.credential_refreshes == 0 =>
         {
             Some((RetryPreparation::RefreshCredential, Duration::ZERO))
         },
@@ -285,15 +243,12 @@ const fn has_retries_left(attempt: &Attempt, first: RetryPreparation) -> bool {
     so_far.retries < most && (so_far.unknown_deliveries == 0 || is_repair)
 }
 
-const fn retry_cost(attempt: &Attempt, first: RetryPreparation) -> RetryCost {
+/// One repair serves any number of calls, and what certainly never arrived costs a server nothing.
+const fn costs_budget(attempt: &Attempt, first: RetryPreparation) -> bool {
     match (first, attempt.failure, attempt.delivery) {
-        (RetryPreparation::ReplaceSession | RetryPreparation::RefreshCredential, _, _) => {
-            RetryCost::Free
-        },
-        (RetryPreparation::Nothing, FailureClass::ConnectionFailed, Delivery::Unsent) => {
-            RetryCost::Free
-        },
-        (RetryPreparation::Nothing, _, _) => RetryCost::One,
+        (RetryPreparation::ReplaceSession | RetryPreparation::RefreshCredential, ..) => false,
+        (_, FailureClass::ConnectionFailed, Delivery::Unsent) => false,
+        (RetryPreparation::Nothing, ..) => true,
     }
 }
 
@@ -318,17 +273,8 @@ pub const ATTEMPT: &str = "dev.warmline/attempt";
 pub struct ToolHints {
     pub read_only: bool,
     pub idempotent: bool,
-    pub consistency: HintConsistency,
-}
-
-/// Whether a server changed the hints of a tool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum HintConsistency {
-    /// They are as when the tool was first listed.
-    #[default]
-    Unchanged,
-    /// They changed: they are not trusted any more.
-    Changed,
+    /// Whether they changed since the tool was first listed: then they are not trusted any more.
+    pub have_changed: bool,
 }
 
 /// A call, as far as it matters whether it may run twice.
@@ -380,7 +326,7 @@ fn tool_idempotency(asked: &IdempotencyQuery<'_>, policy: &Policy) -> Idempotenc
 }
 
 fn are_hints_trusted(hints: Option<ToolHints>, name: &str, policy: &Policy) -> bool {
-    let Some(hints) = hints.filter(|hints| hints.consistency == HintConsistency::Unchanged) else {
+    let Some(hints) = hints.filter(|hints| !hints.have_changed) else {
         return false;
     };
     (hints.read_only && policy.trust_read_only_hint)

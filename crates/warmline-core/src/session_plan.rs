@@ -31,7 +31,8 @@ pub struct PooledPlan {
     /// How far the owner shares it.
     pub scope: ScopeKind,
     pub sharing: Sharing,
-    pub permit: PermitNeed,
+    /// False where the server holds nothing, so that nothing is counted.
+    pub needs_permit: bool,
 }
 
 /// Whose a kept session is.
@@ -50,14 +51,6 @@ pub enum ScopeKind {
     Run,
     /// By all calls of its owner.
     Shared,
-}
-
-/// Whether a session needs a permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PermitNeed {
-    Counted,
-    /// The server holds nothing, so nothing is counted.
-    Free,
 }
 
 /// What the caller adds to the decision.
@@ -80,7 +73,7 @@ pub fn plan_session(leg: ServerProfile, policy: &Policy, asking: PlanRequest) ->
             owner: OwnerKind::AnyIdentity,
             scope: ScopeKind::Shared,
             sharing: Sharing::SideBySide,
-            permit: PermitNeed::Free,
+            needs_permit: false,
         });
     }
     if !asking.pool_enabled {
@@ -102,7 +95,7 @@ pub fn plan_session(leg: ServerProfile, policy: &Policy, asking: PlanRequest) ->
             owner,
             scope,
             sharing,
-            permit: PermitNeed::Counted,
+            needs_permit: true,
         })
     };
     let shared = |owner, usual| {
@@ -133,7 +126,7 @@ pub fn entry_policy(
     waiters: u32,
 ) -> EntryPolicy {
     let is_process = leg.transport == Transport::Stdio;
-    let free = holding.permit == PermitNeed::Free;
+    let free = !holding.needs_permit;
     let (ends, max_age, max_idle) = match holding.scope {
         ScopeKind::Run => {
             let by_name = policy.run_max_age.filter(|limit| !limit.is_zero());
@@ -209,7 +202,8 @@ mod tests {
         match plan {
             SessionPlan::PerCall => "once".to_owned(),
             SessionPlan::Pooled(h) => {
-                format!("{:?} {:?} {:?} {:?}", h.owner, h.scope, h.sharing, h.permit)
+                let permit = if h.needs_permit { "Counted" } else { "Free" };
+                format!("{:?} {:?} {:?} {permit}", h.owner, h.scope, h.sharing)
             },
         }
     }

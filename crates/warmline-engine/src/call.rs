@@ -350,7 +350,7 @@ impl<'a> CallState<'a> {
                     delivery,
                     request,
                     diagnostic: failure.diagnostic,
-                    streamed_output: listener.streamed_output(),
+                    has_streamed: listener.has_streamed(),
                     credential_epoch,
                     idempotency,
                 };

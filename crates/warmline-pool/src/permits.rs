@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, oneshot};
 use warmline_core::policy::EngineLimits;
 use warmline_core::pool::limits::{
-    ClaimId, ClaimOutcome, GrantedClaims, PermitClaim, ReleaseNotice, SessionLimit, SessionLimits,
+    ClaimId, ClaimOutcome, GrantedClaims, PermitClaim, SessionLimit, SessionLimits,
 };
 use warmline_core::pool_key::PoolKey;
 
@@ -38,7 +38,7 @@ struct PermitNotifier {
 pub struct SessionPermit {
     permits: Arc<SessionPermits>,
     key: Arc<PoolKey>,
-    release_notice: ReleaseNotice,
+    is_release_announced: bool,
 }
 
 pub(super) enum PermitOutcome {
@@ -103,7 +103,7 @@ impl SessionPermits {
         SessionPermit {
             permits: Arc::clone(self),
             key,
-            release_notice: ReleaseNotice::Unannounced,
+            is_release_announced: false,
         }
     }
 
@@ -162,10 +162,10 @@ impl SessionPermits {
 impl SessionPermit {
     /// The permit will be released as soon as its session is closed.
     pub(super) fn announce_release(&mut self) {
-        if self.release_notice == ReleaseNotice::Unannounced
+        if !self.is_release_announced
             && let Some(claim) = PermitClaim::for_key(&self.key, None)
         {
-            self.release_notice = ReleaseNotice::Announced;
+            self.is_release_announced = true;
             self.permits.table.lock().limits.announce_release(&claim);
         }
     }
@@ -202,9 +202,9 @@ impl SessionPermit {
 impl Drop for SessionPermit {
     fn drop(&mut self) {
         if let Some(claim) = PermitClaim::for_key(&self.key, None) {
-            let was = self.release_notice;
+            let was_announced = self.is_release_announced;
             self.permits
-                .update_limits(|limits| limits.release(&claim, was));
+                .update_limits(|limits| limits.release(&claim, was_announced));
         }
     }
 }

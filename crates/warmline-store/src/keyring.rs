@@ -5,10 +5,13 @@
 //! new one is put in front from time to time.
 //!
 //! `keyring/secrets.rs` reads, writes and rotates the secrets, `keyring/folder.rs` keeps them in a
-//! folder that processes share, `keyring/keys.rs` seals and unseals.
+//! folder that processes share.
+//!
+//! A seal is a byte for the form, four for the key, twelve for the nonce, the ciphertext and its tag
+//! (AES-256-GCM-SIV: a nonce that comes twice by chance reveals only that two texts are equal, so any
+//! number of processes may draw nonces).
 
 mod folder;
-mod keys;
 mod secrets;
 
 use std::fmt;
@@ -17,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hmac;
 use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::Diagnostic;
@@ -25,9 +29,7 @@ use warmline_platform::clock;
 use warmline_platform::lock::Mutex;
 
 use self::folder::SecretsFolder;
-use self::keys::SealingKeys;
-pub use self::keys::UnsealError;
-use self::secrets::Secrets;
+use self::secrets::{SealingKeySecret, Secrets};
 
 /// The purpose of a digest or a seal. One made for a purpose is good for no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +111,7 @@ impl fmt::Debug for Keyring {
         };
         f.debug_struct("Keyring")
             .field("source", &source)
-            .field("keys", &self.sealing_keys.load().len())
+            .field("keys", &self.sealing_keys.load().0.len())
             .finish_non_exhaustive()
     }
 }
@@ -313,6 +315,92 @@ pub fn random_bytes() -> [u8; 16] {
 fn no_randomness() -> Diagnostic {
     let what = "the system gives no random bytes for secrets";
     Diagnostic::new(Reason::LocalResources, what)
+}
+
+/// The form that is written.
+const FORMAT_VERSION: u8 = 1;
+
+/// Why a seal cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnsealError {
+    /// Its key is not in the ring.
+    UnknownKey,
+    /// A byte was changed, or it was sealed for something else.
+    Changed,
+    /// It is no seal.
+    NotSealed,
+}
+
+impl fmt::Display for UnsealError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownKey => "it was sealed with another key",
+            Self::Changed => "it was changed, or sealed for something else",
+            Self::NotSealed => "it was never sealed",
+        })
+    }
+}
+
+impl std::error::Error for UnsealError {}
+
+/// The sealing keys, ready for use. The first one seals; there is always one.
+struct SealingKeys(Vec<SealingKey>);
+
+struct SealingKey {
+    id: [u8; 4],
+    key: RandomizedNonceKey,
+}
+
+impl SealingKey {
+    fn from_secret(written: &SealingKeySecret) -> Result<Self, Diagnostic> {
+        let secret = written.secret.as_ref();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let tag = hmac::sign(&key, b"warmline sealing key id");
+        let mut id = [0; 4];
+        for (to, from) in id.iter_mut().zip(tag.as_ref()) {
+            *to = *from;
+        }
+        let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, secret).map_err(|_| no_randomness())?;
+        Ok(Self { id, key })
+    }
+}
+
+impl SealingKeys {
+    fn from_secrets(secrets: &Secrets) -> Result<Self, Diagnostic> {
+        let keys = secrets.sealing.iter().map(SealingKey::from_secret);
+        Ok(Self(keys.collect::<Result<_, _>>()?))
+    }
+
+    fn seal(&self, context: &[u8], plain: &[u8]) -> Result<Vec<u8>, Diagnostic> {
+        let first = self.0.first().ok_or_else(no_randomness)?;
+        let mut text = Vec::with_capacity(plain.len() + 16);
+        text.extend_from_slice(plain);
+        let nonce = first
+            .key
+            .seal_in_place_append_tag(Aad::from(context), &mut text)
+            .map_err(|_| no_randomness())?;
+        Ok([&[FORMAT_VERSION], &first.id[..], nonce.as_ref(), &text].concat())
+    }
+
+    fn unseal(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>, UnsealError> {
+        let Some((&[FORMAT_VERSION, ref id @ ..], rest)) = sealed.split_first_chunk::<5>() else {
+            return Err(UnsealError::NotSealed);
+        };
+        let (nonce, text) = rest
+            .split_first_chunk::<12>()
+            .ok_or(UnsealError::NotSealed)?;
+        let mut outcome = Err(UnsealError::UnknownKey);
+        for key in self.0.iter().filter(|key| &key.id == id) {
+            let mut text = text.to_vec();
+            let nonce = Nonce::assume_unique_for_key(*nonce);
+            match key.key.open_in_place(nonce, Aad::from(context), &mut text) {
+                Ok(plain) => return Ok(plain.to_vec()),
+                Err(_) => outcome = Err(UnsealError::Changed),
+            }
+        }
+        outcome
+    }
 }
 
 #[cfg(test)]

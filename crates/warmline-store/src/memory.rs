@@ -52,12 +52,6 @@ impl MemoryStore {
         records.insert(name, stored);
         Ok(SaveOutcome::Saved)
     }
-
-    fn remove(&self, name: RecordName, edition: u64) -> bool {
-        let mut records = self.records.lock();
-        let has_edition = records.get(&name).is_some_and(|now| now.edition == edition);
-        has_edition && records.remove(&name).is_some()
-    }
 }
 
 /// As many as there may be sessions.
@@ -78,7 +72,11 @@ impl SessionStore for MemoryStore {
     }
 
     fn clear(&self, name: RecordName, edition: u64) -> StoreFuture<'_, bool> {
-        Box::pin(async move { Ok(self.remove(name, edition)) })
+        Box::pin(async move {
+            let mut records = self.records.lock();
+            let has_edition = records.get(&name).is_some_and(|now| now.edition == edition);
+            Ok(has_edition && records.remove(&name).is_some())
+        })
     }
 
     fn scan(&self) -> StoreFuture<'_, Vec<(RecordName, u64)>> {

@@ -72,21 +72,12 @@ impl Message {
         let mut parts = MessageParts::default();
         json::walk_members(text, |member| parts.add_member(&member))
             .map_err(|fault| batch_fault_or(fault, text))?;
-        let kind = parts.kind()?;
-        let MessageParts {
-            id,
-            method,
-            params,
-            result,
-            error,
-            ..
-        } = parts;
         Ok(Self {
-            kind,
-            id,
-            method,
-            params,
-            payload: result.or(error),
+            kind: parts.kind()?,
+            id: parts.id,
+            method: parts.method,
+            params: parts.params,
+            payload: parts.result.or(parts.error),
             raw,
         })
     }

@@ -13,18 +13,18 @@ use self::transitions::{WaitQueue, Waiter};
 use super::events::{Effect, Effects, Event, LeaseRefusal, OpenedSession};
 use super::session::{CheckNeed, Session, SessionCounts, SessionState, SessionUsage};
 use super::{
-    EndCondition, EndReason, EntryPolicy, Generation, HealthCheckResult, LeaseOutcome, LossReport,
+    EndCondition, EndReason, EntryPolicy, Generation, HealthCheckResult, LeaseOutcome,
     QueuePosition, StateLoss, WaiterId,
 };
 use crate::time::Tick;
 
 /// An event that is being applied: its moment, and its effects so far.
-struct Step {
+struct Transition {
     now: Tick,
     effects: Effects,
 }
 
-impl Step {
+impl Transition {
     fn refuse(&mut self, waiter: Waiter, refusal: LeaseRefusal) {
         self.effects.push(Effect::RefuseLease(waiter.id, refusal));
     }
@@ -69,13 +69,13 @@ impl EntryState {
     /// Applies an event and returns what is to be done. Nothing else changes an entry.
     pub fn handle_event(&mut self, event: Event, now: Tick) -> Effects {
         let effects = Effects::new();
-        let mut step = Step { now, effects };
+        let mut step = Transition { now, effects };
         self.apply(event, &mut step);
         self.counts.waiting = self.queue.len();
         step.effects
     }
 
-    fn apply(&mut self, event: Event, step: &mut Step) {
+    fn apply(&mut self, event: Event, step: &mut Transition) {
         match event {
             Event::LeaseRequested {
                 waiter: id,
@@ -96,7 +96,7 @@ impl EntryState {
             // A later loss stays unreported.
             Event::LossReported(number) => {
                 if let Some(loss) = self.last_loss.as_mut().filter(|loss| loss.number == number) {
-                    loss.report = LossReport::Reported;
+                    loss.is_reported = true;
                 }
             },
             Event::SessionEnded(generation, why) => {
@@ -153,8 +153,7 @@ impl EntryState {
 
     /// The last loss, if it was not reported to any caller.
     pub fn unreported_loss(&self) -> Option<StateLoss> {
-        self.last_loss
-            .filter(|loss| loss.report == LossReport::Unreported)
+        self.last_loss.filter(|loss| !loss.is_reported)
     }
 
     /// Whether it has neither sessions nor queued callers.
@@ -194,7 +193,7 @@ impl EntryState {
         Some((oldest.generation, oldest.last_used))
     }
 
-    fn on_lease_requested(&mut self, waiter: Waiter, step: &mut Step) {
+    fn on_lease_requested(&mut self, waiter: Waiter, step: &mut Transition) {
         if let Some(why) = self.end_reason {
             return step.refuse(waiter, LeaseRefusal::EntryEnded(why));
         }
@@ -215,7 +214,7 @@ impl EntryState {
         self.serve_queue(step);
     }
 
-    fn on_waiter_left(&mut self, waiter: WaiterId, step: &mut Step) {
+    fn on_waiter_left(&mut self, waiter: WaiterId, step: &mut Transition) {
         // A caller that was granted a lease at the same moment is not queued; its lease comes back.
         if !self.queue.remove(waiter) {
             return;
@@ -233,7 +232,7 @@ impl EntryState {
         self.note_if_empty(step.now);
     }
 
-    fn on_opened(&mut self, opening: Generation, arrival: OpenedSession, step: &mut Step) {
+    fn on_opened(&mut self, opening: Generation, arrival: OpenedSession, step: &mut Transition) {
         let Some(at) = self.find_opening(opening) else {
             return self.on_opened_after_abort(opening, step);
         };
@@ -272,7 +271,7 @@ impl EntryState {
     }
 
     /// It was aborted, and succeeded all the same.
-    fn on_opened_after_abort(&mut self, generation: Generation, step: &mut Step) {
+    fn on_opened_after_abort(&mut self, generation: Generation, step: &mut Transition) {
         self.count_invalid_event();
         let why = self.end_reason.unwrap_or(EndReason::Bug);
         // With a number that is in use, closing would hit the other session.
@@ -281,7 +280,7 @@ impl EntryState {
         }
     }
 
-    fn on_open_failed(&mut self, generation: Generation, step: &mut Step) {
+    fn on_open_failed(&mut self, generation: Generation, step: &mut Transition) {
         let Some(at) = self.find_opening(generation) else {
             return self.count_invalid_event();
         };
@@ -302,7 +301,7 @@ impl EntryState {
         self.note_if_empty(step.now);
     }
 
-    fn on_open_cancelled(&mut self, generation: Generation, step: &mut Step) {
+    fn on_open_cancelled(&mut self, generation: Generation, step: &mut Transition) {
         let Some(at) = self.find_opening(generation) else {
             return self.count_invalid_event();
         };
@@ -311,7 +310,7 @@ impl EntryState {
     }
 
     /// The waiters are not moved to another opening here: they ask again.
-    fn on_opener_lost(&mut self, generation: Generation, step: &mut Step) {
+    fn on_opener_lost(&mut self, generation: Generation, step: &mut Transition) {
         let Some(at) = self.find_opening(generation) else {
             return self.count_invalid_event();
         };
@@ -324,7 +323,7 @@ impl EntryState {
         &mut self,
         waiter: WaiterId,
         generation: Generation,
-        step: &mut Step,
+        step: &mut Transition,
     ) {
         let Some(at) = self.find_session(generation, SessionState::serves_exclusive_holder) else {
             return;
@@ -346,7 +345,7 @@ impl EntryState {
         &mut self,
         generation: Generation,
         outcome: LeaseOutcome,
-        step: &mut Step,
+        step: &mut Transition,
     ) {
         let is_leased = |state: &SessionState| state.lease_kind().is_some() && !state.is_checked();
         let Some(at) = self.find_session(generation, is_leased) else {
@@ -367,7 +366,7 @@ impl EntryState {
         self.serve_queue(step);
     }
 
-    fn on_session_ended(&mut self, generation: Generation, why: EndReason, step: &mut Step) {
+    fn on_session_ended(&mut self, generation: Generation, why: EndReason, step: &mut Transition) {
         if let Some(at) = self.find_session(generation, SessionState::is_usable) {
             self.lose_session(at, why, step);
             self.serve_queue(step);
@@ -382,7 +381,7 @@ impl EntryState {
         &mut self,
         generation: Generation,
         health: HealthCheckResult,
-        step: &mut Step,
+        step: &mut Transition,
     ) {
         let Some(at) = self.find_session(generation, SessionState::is_checked) else {
             return self.count_invalid_event();
@@ -398,7 +397,7 @@ impl EntryState {
         &mut self,
         generation: Generation,
         health: HealthCheckResult,
-        step: &mut Step,
+        step: &mut Transition,
     ) {
         let Some(at) = self.find_session(generation, SessionState::is_usable) else {
             return;
@@ -427,7 +426,7 @@ impl EntryState {
         }
     }
 
-    fn on_maintenance_tick(&mut self, forget_after: Duration, step: &mut Step) {
+    fn on_maintenance_tick(&mut self, forget_after: Duration, step: &mut Transition) {
         self.serve_queue(step);
         for session in &mut self.sessions {
             if session.needs_keep_alive(&self.policy, self.seed.into(), step.now) {
@@ -448,7 +447,7 @@ impl EntryState {
         }
     }
 
-    fn on_permit_needed(&mut self, generation: Generation, step: &mut Step) {
+    fn on_permit_needed(&mut self, generation: Generation, step: &mut Transition) {
         if self.policy.end_condition == EndCondition::AtLimits
             && self.queue.is_empty()
             && let Some(at) = self.find_session(generation, |state| *state == SessionState::Idle)
@@ -457,7 +456,7 @@ impl EntryState {
         }
     }
 
-    fn on_entry_ended(&mut self, why: EndReason, step: &mut Step) {
+    fn on_entry_ended(&mut self, why: EndReason, step: &mut Transition) {
         if !self.is_live() {
             return;
         }
@@ -468,7 +467,7 @@ impl EntryState {
         }
     }
 
-    fn on_grace_expired(&mut self, step: &mut Step) {
+    fn on_grace_expired(&mut self, step: &mut Transition) {
         let Some(why) = self.end_reason else {
             return self.count_invalid_event();
         };

@@ -90,14 +90,6 @@ pub enum ClaimOutcome {
     Queued(ClaimId, SessionLimit),
 }
 
-/// Whether the release of a permit was announced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReleaseNotice {
-    Unannounced,
-    /// It was: see [`SessionLimits::announce_release`].
-    Announced,
-}
-
 /// Queued claims that were granted, in order.
 pub type GrantedClaims = SmallVec<[ClaimId; 1]>;
 
@@ -172,10 +164,10 @@ impl SessionLimits {
     }
 
     /// Releases a permit, and returns the claims that are granted by it.
-    pub fn release(&mut self, claim: &PermitClaim, was: ReleaseNotice) -> GrantedClaims {
+    pub fn release(&mut self, claim: &PermitClaim, was_announced: bool) -> GrantedClaims {
         for limit in claim.limits() {
             decrement(&mut self.used, &limit);
-            if was == ReleaseNotice::Announced {
+            if was_announced {
                 decrement(&mut self.announced_releases, &limit);
             }
         }

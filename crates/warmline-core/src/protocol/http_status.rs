@@ -5,9 +5,7 @@
 
 use bytes::Bytes;
 
-use super::session_gone::{
-    self, LegacyReply, SessionGoneForm, SessionGoneMatching, SessionIdHeader,
-};
+use super::session_gone::{self, LegacyReply, SessionGoneForm, SessionGoneMatching};
 use crate::era::Era;
 use crate::error::code::Reason;
 use crate::message::envelope::{Message, MessageKind, RequestId, RpcError};
@@ -17,7 +15,7 @@ use crate::message::envelope::{Message, MessageKind, RequestId, RpcError};
 pub struct HttpReplyFacts<'a> {
     pub status: u16,
     pub era: Era,
-    pub session_id: SessionIdHeader,
+    pub has_session_id: bool,
     pub request_id: u64,
     pub body: ReplyBody<'a>,
     /// The value of `WWW-Authenticate`.
@@ -148,7 +146,7 @@ fn session_gone_failure(facts: &HttpReplyFacts<'_>, body: &Bytes) -> Option<Repl
         status: facts.status,
         body,
         challenge: facts.challenge,
-        session_id: facts.session_id,
+        has_session_id: facts.has_session_id,
         request_id: facts.request_id,
     };
     let dialect = session_gone::find_session_gone(&reply)

@@ -41,13 +41,6 @@ pub enum SessionGoneRemedy {
     Wait,
 }
 
-/// Whether the request carried a session id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SessionIdHeader {
-    Present,
-    Absent,
-}
-
 /// What a legacy server replied to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct LegacyReply<'a> {
@@ -56,7 +49,7 @@ pub struct LegacyReply<'a> {
     pub body: &'a [u8],
     /// The value of `WWW-Authenticate`.
     pub challenge: Option<&'a str>,
-    pub session_id: SessionIdHeader,
+    pub has_session_id: bool,
     pub request_id: u64,
 }
 
@@ -171,7 +164,7 @@ pub fn find_session_gone(reply: &LegacyReply<'_>) -> Option<SessionGoneForm> {
     let challenge = lowercase_head(reply.challenge.unwrap_or_default().as_bytes());
     let reply = ReplyText {
         status: reply.status,
-        session_id: reply.session_id,
+        has_session_id: reply.has_session_id,
         text: &text,
         challenge: &challenge,
         code,
@@ -202,7 +195,7 @@ impl SessionGoneForm {
 #[derive(Clone, Copy)]
 struct ReplyText<'a> {
     status: u16,
-    session_id: SessionIdHeader,
+    has_session_id: bool,
     text: &'a str,
     challenge: &'a str,
     code: Option<i64>,
@@ -211,7 +204,7 @@ struct ReplyText<'a> {
 
 impl ReplyText<'_> {
     fn with_id(&self, status: u16) -> bool {
-        self.session_id == SessionIdHeader::Present && self.status == status
+        self.has_session_id && self.status == status
     }
 
     /// A 400 of a transport rather than of a method: bare text, or a code that transports use. A
@@ -221,7 +214,7 @@ impl ReplyText<'_> {
     }
 
     fn is_bad_request_with_id(&self) -> bool {
-        self.is_bad_request() && self.session_id == SessionIdHeader::Present
+        self.is_bad_request() && self.has_session_id
     }
 
     fn is_method_not_found(&self) -> bool {
@@ -249,7 +242,7 @@ impl ReplyText<'_> {
     }
 
     fn asks_for_session(&self) -> bool {
-        if self.session_id == SessionIdHeader::Present {
+        if self.has_session_id {
             return false;
         }
         match self.status {

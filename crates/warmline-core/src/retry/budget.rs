@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Attempt, BudgetState, RetryCost, RetryDecision};
+use super::{Attempt, RetryDecision};
 use crate::time::Tick;
 
 /// The retry budget of one server.
@@ -49,7 +49,7 @@ impl RetryBudget {
     }
 
     /// Whether one more retry is allowed.
-    pub fn state(&self, now: Tick) -> BudgetState {
+    pub fn allows_retry(&self, now: Tick) -> bool {
         let number = now.since_start().as_secs();
         let (mut calls, mut resends) = (0_u32, 0_u32);
         for second in &self.buckets {
@@ -61,11 +61,7 @@ impl RetryBudget {
                 resends = resends.saturating_add(second.retries);
             }
         }
-        if resends < (calls / CALLS_PER_RETRY).saturating_add(MIN_RETRIES) {
-            BudgetState::Available
-        } else {
-            BudgetState::Exhausted
-        }
+        resends < (calls / CALLS_PER_RETRY).saturating_add(MIN_RETRIES)
     }
 
     pub fn record_retry(&mut self, now: Tick) {
@@ -76,14 +72,12 @@ impl RetryBudget {
     /// Decides about an attempt, and counts the retry at once: two callers cannot use the same
     /// budget.
     pub fn decide_retry(&mut self, attempt: &Attempt, now: Tick) -> RetryDecision {
-        let purse = self.state(now);
         let next = super::decide_retry(&Attempt {
-            budget: purse,
+            has_budget: self.allows_retry(now),
             ..*attempt
         });
         if let RetryDecision::Retry {
-            cost: RetryCost::One,
-            ..
+            costs_budget: true, ..
         } = next
         {
             self.record_retry(now);

@@ -21,12 +21,12 @@ fn attempt(delivery: Delivery, repeat: Idempotency, hurdle: FailureClass) -> Att
         retry_after: None,
         history: AttemptHistory::default(),
         max_session_replacements: 1,
-        streamed_output: StreamedOutput::None,
-        credential_refresh: CredentialRefresh::Possible,
+        has_streamed: false,
+        can_refresh_credential: true,
         time_left: Duration::from_secs(60),
         max_retry_after: Duration::from_secs(30),
         typical_latency: Duration::ZERO,
-        budget: BudgetState::Available,
+        has_budget: true,
         random: u32::MAX,
     }
 }
@@ -123,18 +123,18 @@ fn what_stood_in_the_way_says_what_helps() {
 /// reliability R1: progress that was handed on cannot be taken back.
 #[test]
 fn a_caller_that_heard_something_of_a_lost_reply_does_not_hear_it_twice() {
-    use {Delivery::*, StreamedOutput::*};
+    use Delivery::*;
     #[rustfmt::skip]
     let table = [
-        (Unknown, None,   true),
-        (Unknown, Partial, false),
+        (Unknown, false, true),
+        (Unknown, true,  false),
         // A round that was refused is the same round again: its answers were not used.
-        (Refused, Partial, true),
-        (Unsent,  Partial, true),
+        (Refused, true,  true),
+        (Unsent,  true,  true),
     ];
     for (delivery, heard, again) in table {
         let attempt = Attempt {
-            streamed_output: heard,
+            has_streamed: heard,
             ..attempt(
                 delivery,
                 Idempotency::Idempotent,
@@ -286,36 +286,36 @@ fn a_call_has_a_bounded_number_of_attempts() {
 /// in trouble gets no more load than its budget allows.
 #[test]
 fn repairs_are_free_and_everything_else_is_paid() {
-    use {Delivery::*, RetryCost::*};
+    use Delivery::*;
     #[rustfmt::skip]
     let table = [
-        (Refused, FailureClass::SessionGone, Free),
-        (Unknown, FailureClass::SessionGone, Free),
-        (Refused, FailureClass::Credential,  Free),
-        (Unsent,  FailureClass::ConnectionFailed,      Free),
-        (Unknown, FailureClass::ConnectionFailed,      One),
-        (Unsent,  FailureClass::Busy,        One),
-        (Refused, FailureClass::Throttled,   One),
-        (Refused, FailureClass::RetryOnce,        One),
+        (Refused, FailureClass::SessionGone, false),
+        (Unknown, FailureClass::SessionGone, false),
+        (Refused, FailureClass::Credential,  false),
+        (Unsent,  FailureClass::ConnectionFailed,      false),
+        (Unknown, FailureClass::ConnectionFailed,      true),
+        (Unsent,  FailureClass::Busy,        true),
+        (Refused, FailureClass::Throttled,   true),
+        (Refused, FailureClass::RetryOnce,        true),
     ];
     for (delivery, hurdle, expected) in table {
         let full = attempt(delivery, Idempotency::Idempotent, hurdle);
-        let RetryDecision::Retry { cost, .. } = decide_retry(&full) else {
+        let RetryDecision::Retry { costs_budget, .. } = decide_retry(&full) else {
             panic!("{full:?} is not sent again");
         };
-        assert_eq!(cost, expected, "{full:?}");
+        assert_eq!(costs_budget, expected, "{full:?}");
         let empty = Attempt {
-            budget: BudgetState::Exhausted,
+            has_budget: false,
             ..full
         };
-        assert_eq!(is_again(decide_retry(&empty)), cost == Free, "{empty:?}");
+        assert_eq!(is_again(decide_retry(&empty)), !costs_budget, "{empty:?}");
     }
 }
 
 #[test]
 fn a_credential_that_cannot_be_renewed_is_not_tried_again() {
     let attempt = Attempt {
-        credential_refresh: CredentialRefresh::Impossible,
+        can_refresh_credential: false,
         ..attempt(
             Delivery::Refused,
             Idempotency::Idempotent,

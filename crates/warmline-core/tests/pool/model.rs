@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use warmline_core::pool::{
     EndCondition, EndReason, EntryPolicy, Event, Generation, HealthCheckResult, LeaseMode,
-    LeaseOutcome, LossReport, QueuePosition, Sharing, StabilityCriterion, StateLoss,
+    LeaseOutcome, QueuePosition, Sharing, StabilityCriterion, StateLoss,
 };
 
 /// What the model says is to be done. Order does not matter.
@@ -489,6 +489,6 @@ impl Shown for StabilityCriterion {
 /// What the loss says, for comparing.
 pub(crate) fn lost(loss: Option<StateLoss>) -> Option<Lost> {
     let loss = loss.filter(|loss| loss.reason != EndReason::Bug)?;
-    let told = loss.report == LossReport::Reported;
+    let told = loss.is_reported;
     Some((loss.generation.number(), loss.number, told))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use warmline_core::pool::{
     Effect, Effects, EndCondition, EndReason, EntryPolicy, Event, Generation, LeaseKind, LeaseMode,
-    LeaseOutcome, LossReport, OpenedSession, QueuePosition, SessionOrigin, SessionState, Sharing,
+    LeaseOutcome, OpenedSession, QueuePosition, SessionOrigin, SessionState, Sharing,
     StabilityCriterion, WaiterId,
 };
 
@@ -183,7 +183,7 @@ impl Witness {
                     prop_assert_eq!(loss, world.cell.last_loss(), "each has the last one");
                 }
                 if let Some(loss) = loss {
-                    let told = loss.report == LossReport::Reported;
+                    let told = loss.is_reported;
                     prop_assert_eq!(told, self.told.contains(&loss.number), "{:?}", loss);
                 }
             },

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use warmline_core::pool::{
     Effect, Effects, EndCondition, EndReason, EntryPolicy, EntryState, Event, Generation,
-    LeaseMode, LeaseOutcome, LossReport, OpenedSession, QueuePosition, SessionOrigin, StateLoss,
-    WaiterId,
+    LeaseMode, LeaseOutcome, OpenedSession, QueuePosition, SessionOrigin, StateLoss, WaiterId,
 };
 use warmline_core::time::Tick;
 
@@ -50,7 +49,7 @@ pub(crate) fn leased(effects: &Effects) -> Vec<u32> {
 
 /// What leases have the word of that nobody was told yet.
 pub(crate) fn losses(effects: &Effects) -> Vec<StateLoss> {
-    let untold = |loss: &StateLoss| loss.report == LossReport::Unreported;
+    let untold = |loss: &StateLoss| !loss.is_reported;
     let lost = leases(effects).filter_map(|(_, loss)| loss);
     lost.filter(untold).collect()
 }
@@ -126,7 +125,7 @@ fn who_was_told_of_a_loss_knows_of_those_before_it_alone() {
         generation: Generation::FIRST,
         reason: EndReason::Gone,
         number,
-        report: LossReport::Unreported,
+        is_reported: false,
     };
     for later in [number, number + 1, number + 100] {
         assert!(loss.is_known_to(later), "{later}");

@@ -2,7 +2,7 @@
 
 use warmline_core::pool::{
     Effect, Effects, EndCondition, EndReason, EntryPolicy, Event, Generation, HealthCheckResult,
-    LeaseOutcome, LossReport, OpenedSession, SessionOrigin, StabilityCriterion, StateLoss,
+    LeaseOutcome, OpenedSession, SessionOrigin, StabilityCriterion, StateLoss,
 };
 use warmline_core::pool_key::Transport;
 
@@ -59,7 +59,7 @@ fn a_session_of_a_run_survives_trouble_on_the_wire() {
         generation,
         reason: why,
         number: 1,
-        report: LossReport::Unreported,
+        is_reported: false,
     };
     assert_eq!(losses(&healed), [lost]);
 }

@@ -8,10 +8,7 @@ use warmline_core::exchange::{Diagnostic, Request};
 use warmline_core::policy::SessionMode;
 use warmline_core::pool::{EndReason, LeaseOutcome};
 use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneRemedy};
-use warmline_core::retry::{
-    self, Attempt, BudgetState, CredentialRefresh, FailureClass, RetryDecision, RetryPreparation,
-    StreamedOutput,
-};
+use warmline_core::retry::{self, Attempt, FailureClass, RetryDecision, RetryPreparation};
 
 use super::lists::{ListFreshness, tool_list};
 use super::route::{self, Route};
@@ -40,7 +37,7 @@ impl CallState<'_> {
         // The tools may not be listed yet: now the tool's own hints matter.
         if failed.delivery == Delivery::Unknown
             && idempotency == Idempotency::NotIdempotent
-            && failed.streamed_output == StreamedOutput::None
+            && !failed.has_streamed
             && class != FailureClass::Permanent
         {
             idempotency = self.classify_idempotency(route, self.fetch_tool_hints().await);
@@ -99,16 +96,13 @@ impl CallState<'_> {
             retry_after: failed.diagnostic.retry_after,
             history: self.history,
             max_session_replacements: self.server.policy().heals_per_call,
-            streamed_output: failed.streamed_output,
-            credential_refresh: match credential {
-                Some(credential) if credential.can_refresh() => CredentialRefresh::Possible,
-                _ => CredentialRefresh::Impossible,
-            },
+            has_streamed: failed.has_streamed,
+            can_refresh_credential: credential.is_some_and(|it| it.can_refresh()),
             time_left: self.time_left(clock::now()),
             max_retry_after: self.remaining_wait(),
             typical_latency: self.server.latency.median(),
             // The budget fills it in.
-            budget: BudgetState::Exhausted,
+            has_budget: false,
             random: fastrand::u32(..),
         }
     }
@@ -282,7 +276,7 @@ pub(super) struct FailedAttempt {
     pub(super) delivery: Delivery,
     pub(super) request: Option<Request>,
     pub(super) diagnostic: Diagnostic,
-    pub(super) streamed_output: StreamedOutput,
+    pub(super) has_streamed: bool,
     pub(super) credential_epoch: Option<u64>,
     pub(super) idempotency: Idempotency,
 }

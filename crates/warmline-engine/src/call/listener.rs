@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use warmline_core::exchange::{Notification, ServerRequest};
 use warmline_core::pool_key::{Digest, Identity};
-use warmline_core::retry::StreamedOutput;
 
 use super::CallRequest;
 use crate::session_factory::{SessionSetup, updated_resource_uri};
@@ -39,11 +38,8 @@ impl<'a> AttemptListener<'a> {
         }
     }
 
-    pub(super) fn streamed_output(&self) -> StreamedOutput {
-        match self.has_streamed.load(Ordering::Relaxed) {
-            true => StreamedOutput::Partial,
-            false => StreamedOutput::None,
-        }
+    pub(super) fn has_streamed(&self) -> bool {
+        self.has_streamed.load(Ordering::Relaxed)
     }
 
     fn is_for_caller(&self, notification: &Notification) -> bool {

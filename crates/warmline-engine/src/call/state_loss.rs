@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Diagnostic;
-use warmline_core::pool::{LeaseOutcome, LossReport};
+use warmline_core::pool::LeaseOutcome;
 use warmline_core::state_loss::{self, NoticePlacement, ResultMeta, StateLossAction};
 
 use super::CallState;
@@ -122,8 +122,7 @@ impl CallState<'_> {
     /// Whether state is lost with the key of a call, or was, without a report.
     pub(super) fn loses_unreported_state(route: &Route) -> bool {
         let loss = route.pool_entry().and_then(PoolEntry::last_loss);
-        route.setup().is_stateful()
-            || loss.is_some_and(|loss| loss.report == LossReport::Unreported)
+        route.setup().is_stateful() || loss.is_some_and(|loss| !loss.is_reported)
     }
 
     /// The policy forbids going on with this lease.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use warmline_core::exchange::Diagnostic;
 use warmline_core::policy::Policy;
-use warmline_core::retry::{HintConsistency, ToolHints};
+use warmline_core::retry::ToolHints;
 use warmline_core::tool_names::{self, ToolNames, closest_match};
 
 use super::tool::{ModelProvider, Tool, ToolAnnotations};
@@ -145,7 +145,7 @@ const MAX_PRINCIPALS: usize = 1_024;
 const MAX_HISTORY: usize = 10_000;
 
 /// The annotations of each tool when it was listed last, and whether they ever changed.
-type AnnotationHistory = BTreeMap<String, (ToolAnnotations, HintConsistency)>;
+type AnnotationHistory = BTreeMap<String, (ToolAnnotations, bool)>;
 
 /// The annotations of one server's tools, for each principal that listed them. They outlive the lists,
 /// and the sessions that the lists came from.
@@ -186,15 +186,15 @@ fn compare_annotations(history: &mut AnnotationHistory, list: &mut ToolList) -> 
     }
     for tool in &mut list.tools {
         let current = tool.annotations();
-        let (last, consistency) = history
+        let (last, have_changed) = history
             .entry(tool.name().to_owned())
-            .or_insert((current, HintConsistency::Unchanged));
+            .or_insert((current, false));
         if *last != current {
             changed.push(tool.name().to_owned());
-            *consistency = HintConsistency::Changed;
+            *have_changed = true;
             *last = current;
         }
-        tool.hint_consistency = *consistency;
+        tool.have_hints_changed = *have_changed;
     }
     changed
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use warmline_core::retry::{HintConsistency, ToolHints};
+use warmline_core::retry::ToolHints;
 
 use warmline_store::ServerDescriptor;
 
@@ -17,7 +17,7 @@ pub struct Tool {
     pub(super) exposed_name: Arc<str>,
     server: Arc<ServerDescriptor>,
     /// Hints that changed are not trusted any more.
-    pub(super) hint_consistency: HintConsistency,
+    pub(super) have_hints_changed: bool,
 }
 
 /// A parsed definition; values are slices of `raw`.
@@ -120,7 +120,7 @@ impl Tool {
             exposed_name: Arc::from(listed.name.as_str()),
             parsed: Arc::new(listed),
             server: Arc::clone(server),
-            hint_consistency: HintConsistency::Unchanged,
+            have_hints_changed: false,
         })
     }
 
@@ -169,7 +169,7 @@ impl Tool {
         ToolHints {
             read_only: self.parsed.annotations.read_only == Some(true),
             idempotent: self.parsed.annotations.idempotent == Some(true),
-            consistency: self.hint_consistency,
+            have_changed: self.have_hints_changed,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use warmline_core::pool::{EndReason, Event, Generation, LeaseOutcome, LossReport, StateLoss};
+use warmline_core::pool::{EndReason, Event, Generation, LeaseOutcome, StateLoss};
 
 use super::super::{AcquireKind, Connector};
 use super::PoolEntry;
@@ -66,8 +66,7 @@ impl<C: Connector> Lease<C> {
 
     /// The loss of state that was not reported to any caller before this lease began.
     pub fn unreported_loss(&self) -> Option<StateLoss> {
-        self.loss
-            .filter(|loss| loss.report == LossReport::Unreported)
+        self.loss.filter(|loss| !loss.is_reported)
     }
 
     /// Replaces what the key knows about reports by what the caller knows. `known` is asked only
@@ -76,10 +75,7 @@ impl<C: Connector> Lease<C> {
         if let Some(loss) = &mut self.loss
             && let Some(known) = known()
         {
-            loss.report = match loss.is_known_to(known) {
-                true => LossReport::Reported,
-                false => LossReport::Unreported,
-            };
+            loss.is_reported = loss.is_known_to(known);
         }
     }
 

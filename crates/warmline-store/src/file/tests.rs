@@ -1,8 +1,5 @@
 //! What is swept out of a folder.
 
-use std::fs;
-use std::time::Duration;
-
 use warmline_core::pool_key::Digest;
 
 use super::*;
@@ -46,8 +43,8 @@ async fn beyond_the_most_records_the_oldest_are_forgotten() {
             Ok(SaveOutcome::Saved)
         );
         let path = folder.path().join(format!("{}.record", name(byte)));
-        let file = fs::File::options().write(true).open(path).unwrap();
-        let written = std::time::UNIX_EPOCH + Duration::from_secs(u64::from(byte));
+        let file = File::options().write(true).open(path).unwrap();
+        let written = UNIX_EPOCH + Duration::from_secs(u64::from(byte));
         file.set_modified(written).unwrap();
     }
     let mut left = disk.scan(0).unwrap();

@@ -145,10 +145,7 @@ impl SessionOpener<'_> {
         headers: RequestHeaders,
         best: Option<Version>,
     ) -> Result<(Arc<LegacyHttpSession>, ServerFacts), Diagnostic> {
-        let guard = InitializeGuard {
-            observer: self.server.metrics.clone(),
-            is_unknown: AtomicBool::new(false),
-        };
+        let guard = InitializeGuard::new(self.server.metrics.clone());
         let endpoint = Arc::clone(&headers.endpoint);
         let server = &endpoint.server;
         let ids = RequestIdGenerator::new();
@@ -327,6 +324,13 @@ struct InitializeGuard {
 }
 
 impl InitializeGuard {
+    fn new(observer: Option<Arc<dyn HandshakeObserver>>) -> Self {
+        Self {
+            observer,
+            is_unknown: AtomicBool::new(false),
+        }
+    }
+
     /// A reply that broke off may have been that of a session.
     fn on_response(&self, response: &HandshakeResponse) {
         let is_cut = response

@@ -14,7 +14,7 @@ use warmline_core::protocol::http_status::{
     HttpReplyFacts, ReplyBody, ReplyFailure, classify_reply,
 };
 use warmline_core::protocol::retry_after::read_retry_after;
-use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneRemedy, SessionIdHeader};
+use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneRemedy};
 
 use crate::http::call_reader::{CallEnd, CallReader, StreamEnd};
 use crate::http::endpoint::{BodyError, BodyKind, Endpoint, HttpResponse, SendFailure};
@@ -150,10 +150,7 @@ impl<'a> SentRequest<'a> {
         HttpReplyFacts {
             status,
             era: self.era,
-            session_id: match self.has_session {
-                true => SessionIdHeader::Present,
-                false => SessionIdHeader::Absent,
-            },
+            has_session_id: self.has_session,
             request_id: self.id,
             body,
             challenge: said.challenge.as_deref(),

@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use super::{EntryState, Step};
+use super::{EntryState, Transition};
 use crate::pool::events::{Effect, LeaseRefusal};
 use crate::pool::session::{
     CheckNeed, LeaseKind, MAX_TIMED_OUT_CHECKS, Session, SessionState, SessionUsage, Stability,
 };
 use crate::pool::{
-    EndCondition, EndReason, Generation, HealthCheckResult, LeaseMode, LeaseOutcome, LossReport,
-    QueuePosition, Sharing, StateLoss, WaiterId,
+    EndCondition, EndReason, Generation, HealthCheckResult, LeaseMode, LeaseOutcome, QueuePosition,
+    Sharing, StateLoss, WaiterId,
 };
 use crate::time::Tick;
 
 impl EntryState {
     /// The only place where a session changes state: it keeps the counts and closes sessions.
-    pub(super) fn set_state(&mut self, at: usize, next: SessionState, step: &mut Step) {
+    pub(super) fn set_state(&mut self, at: usize, next: SessionState, step: &mut Transition) {
         let Some(session) = self.sessions.get_mut(at) else {
             return self.count_invalid_event();
         };
@@ -34,12 +34,12 @@ impl EntryState {
         }
     }
 
-    pub(super) fn close_session(&mut self, at: usize, why: EndReason, step: &mut Step) {
+    pub(super) fn close_session(&mut self, at: usize, why: EndReason, step: &mut Transition) {
         self.set_state(at, SessionState::Closed(why), step);
     }
 
     /// Refuses new leases and closes an idle session. An opening is decided when it ends.
-    pub(super) fn retire_session(&mut self, at: usize, why: EndReason, step: &mut Step) {
+    pub(super) fn retire_session(&mut self, at: usize, why: EndReason, step: &mut Transition) {
         let Some(session) = self.sessions.get(at) else {
             return;
         };
@@ -64,7 +64,7 @@ impl EntryState {
 
     /// The session is lost, and its key continues. If its server ended it, its siblings may be lost
     /// too.
-    pub(super) fn lose_session(&mut self, at: usize, why: EndReason, step: &mut Step) {
+    pub(super) fn lose_session(&mut self, at: usize, why: EndReason, step: &mut Transition) {
         let Some(session) = self.sessions.get(at).filter(|one| one.state.is_usable()) else {
             return;
         };
@@ -83,7 +83,7 @@ impl EntryState {
     }
 
     /// Reports a session that the server ended before it was of use.
-    pub(super) fn note_short_lived(&mut self, at: usize, why: EndReason, step: &mut Step) {
+    pub(super) fn note_short_lived(&mut self, at: usize, why: EndReason, step: &mut Transition) {
         let proof = self.policy.stability;
         if let Some(session) = self.sessions.get_mut(at)
             && why.is_server_side()
@@ -101,7 +101,7 @@ impl EntryState {
         &mut self,
         at: usize,
         outcome: LeaseOutcome,
-        step: &mut Step,
+        step: &mut Transition,
     ) {
         let (sharing, proof) = (self.policy.sharing, self.policy.stability);
         let Some(session) = self.sessions.get_mut(at) else {
@@ -148,7 +148,7 @@ impl EntryState {
         &mut self,
         at: usize,
         health: HealthCheckResult,
-        step: &mut Step,
+        step: &mut Transition,
     ) {
         let ends = self.policy.end_condition;
         let Some(session) = self.sessions.get_mut(at) else {
@@ -180,7 +180,7 @@ impl EntryState {
         }
     }
 
-    pub(super) fn release_lease(&mut self, at: usize, step: &mut Step) {
+    pub(super) fn release_lease(&mut self, at: usize, step: &mut Transition) {
         let Some(session) = self.sessions.get(at) else {
             return;
         };
@@ -209,7 +209,7 @@ impl EntryState {
     }
 
     /// Retires expired sessions, grants what can be granted, and opens or checks what is missing.
-    pub(super) fn serve_queue(&mut self, step: &mut Step) {
+    pub(super) fn serve_queue(&mut self, step: &mut Transition) {
         if !self.is_live() {
             return;
         }
@@ -223,7 +223,7 @@ impl EntryState {
         }
     }
 
-    pub(super) fn retire_expired(&mut self, step: &mut Step) {
+    pub(super) fn retire_expired(&mut self, step: &mut Transition) {
         for at in (0..self.sessions.len()).rev() {
             let Some(session) = self.sessions.get(at) else {
                 continue;
@@ -262,7 +262,7 @@ impl EntryState {
             .map(|(at, _)| at)
     }
 
-    pub(super) fn grant_lease(&mut self, waiter: Waiter, at: usize, step: &mut Step) {
+    pub(super) fn grant_lease(&mut self, waiter: Waiter, at: usize, step: &mut Transition) {
         let kind = match (waiter.mode, self.policy.sharing) {
             (LeaseMode::Exclusive, _) => LeaseKind::Exclusive,
             (LeaseMode::Shared, Sharing::SideBySide) => LeaseKind::Shared,
@@ -286,7 +286,7 @@ impl EntryState {
     }
 
     /// Opens or checks at most one session per queued caller, or one in all if they share it.
-    fn open_or_check(&mut self, step: &mut Step) {
+    fn open_or_check(&mut self, step: &mut Transition) {
         let is_checking = |one: &&Session| one.state.is_checked() && one.state.is_usable();
         let checking = self.sessions.iter().filter(is_checking);
         let mut coming = self.counts.opening + u32::try_from(checking.count()).unwrap_or(u32::MAX);
@@ -329,7 +329,7 @@ impl EntryState {
         &mut self,
         opening: Generation,
         asked: Option<Generation>,
-        step: &mut Step,
+        step: &mut Transition,
     ) -> Generation {
         let is_new = |number: &Generation| *number >= self.next_generation;
         let Some(to) = asked.filter(is_new) else {
@@ -360,7 +360,7 @@ impl EntryState {
         }
     }
 
-    pub(super) fn refuse_all_waiters(&mut self, refusal: LeaseRefusal, step: &mut Step) {
+    pub(super) fn refuse_all_waiters(&mut self, refusal: LeaseRefusal, step: &mut Transition) {
         for waiter in self.queue.drain() {
             step.refuse(waiter, refusal);
         }
@@ -383,7 +383,7 @@ impl EntryState {
             generation,
             reason: why,
             number: self.last_loss.map_or(first, next),
-            report: LossReport::Unreported,
+            is_reported: false,
         });
     }
 

@@ -77,7 +77,7 @@ fn no_more_room_is_made_than_somebody_waits_for() {
     assert!(limits.is_needed(&of(1)));
     limits.announce_release(&of(1));
     assert!(!limits.is_needed(&of(2)), "somebody makes it already");
-    assert_eq!(limits.release(&of(1), ReleaseNotice::Announced).len(), 1);
+    assert_eq!(limits.release(&of(1), true).len(), 1);
     assert!(!limits.is_needed(&of(2)));
 }
 
@@ -113,11 +113,7 @@ fn a_changed_limit_of_a_server_counts_for_those_who_wait() {
     assert_eq!(limits.queued_claims(), 1);
     // Lowered again, it holds for who still waits.
     assert!(limits.set_server_max("a", Some(1)).is_empty());
-    assert!(
-        limits
-            .release(&of("a", 1, None), ReleaseNotice::Unannounced)
-            .is_empty()
-    );
+    assert!(limits.release(&of("a", 1, None), false).is_empty());
     assert_eq!(limits.set_server_max("a", None).len(), 1);
     assert_eq!(limits.used_permits(PermitKind::Session), 2);
 }
@@ -196,7 +192,7 @@ proptest! {
                 Move::Release(n) => {
                     let Some(at) = n.checked_rem(model.held.len()) else { continue };
                     let claim = model.held.remove(at);
-                    let called = limits.release(&claim, ReleaseNotice::Unannounced);
+                    let called = limits.release(&claim, false);
                     let mut called = called.to_vec();
                     let mut expected = model.call();
                     called.sort_unstable();
@@ -212,7 +208,7 @@ proptest! {
             prop_assert_eq!(limits.queued_claims(), model.line.len());
         }
         for claim in std::mem::take(&mut model.held) {
-            limits.release(&claim, ReleaseNotice::Unannounced);
+            limits.release(&claim, false);
         }
     }
 }

@@ -8,7 +8,7 @@ fn facts(status: u16, body: &Bytes) -> HttpReplyFacts<'_> {
     HttpReplyFacts {
         status,
         era: Era::Legacy,
-        session_id: SessionIdHeader::Absent,
+        has_session_id: false,
         request_id: OURS,
         body: ReplyBody::Complete(body),
         challenge: None,
@@ -133,7 +133,7 @@ fn a_modern_server_has_no_session_to_lose() {
     for (status, meaning) in [(400, "answered"), (404, "answered"), (410, "answered")] {
         let modern = HttpReplyFacts {
             era: Era::Modern,
-            session_id: SessionIdHeader::Present,
+            has_session_id: true,
             ..facts(status, &body)
         };
         assert_eq!(word(&classify_reply(&modern)), meaning, "{status}");
@@ -166,7 +166,7 @@ fn a_body_that_did_not_arrive_leaves_only_what_the_status_says() {
     for (row, status, body, meaning) in table {
         let cut = HttpReplyFacts {
             body,
-            session_id: SessionIdHeader::Present,
+            has_session_id: true,
             ..facts(status, &empty)
         };
         assert_eq!(

@@ -1,19 +1,16 @@
 //! Every dialect met in the field, one row each.
 
-use super::SessionIdHeader::{Absent, Present};
 use super::*;
 
-fn said(
-    status: u16,
-    body: &str,
-    challenge: Option<&str>,
-    sent: SessionIdHeader,
-) -> Option<SessionGoneForm> {
+const WITH_ID: bool = true;
+const WITHOUT_ID: bool = false;
+
+fn said(status: u16, body: &str, challenge: Option<&str>, sent: bool) -> Option<SessionGoneForm> {
     find_session_gone(&LegacyReply {
         status,
         body: body.as_bytes(),
         challenge,
-        session_id: sent,
+        has_session_id: sent,
         request_id: 7,
     })
 }
@@ -27,15 +24,15 @@ fn error(id: &str, code: i64, message: &str) -> String {
 fn a_challenge_may_say_that_the_session_is_gone() {
     let challenge = r#"Bearer error="invalid_token", error_description="Unauthorized: No valid session ID provided""#;
     let expected = Some(SessionGoneForm::UnauthorizedNoValidId);
-    assert_eq!(said(401, "", Some(challenge), Present), expected);
+    assert_eq!(said(401, "", Some(challenge), WITH_ID), expected);
     let body = error("null", -32000, "Unauthorized: No valid session ID provided");
-    assert_eq!(said(401, &body, Some("Bearer"), Present), expected);
+    assert_eq!(said(401, &body, Some("Bearer"), WITH_ID), expected);
     assert_eq!(
         said(
             401,
             "token expired",
             Some("Bearer error=\"invalid_token\""),
-            Present
+            WITH_ID
         ),
         None
     );
@@ -75,7 +72,7 @@ fn forms_and_their_borders_are_understood() {
     ];
     for (row, status, body, form) in table {
         assert_eq!(
-            said(status, &body, None, Present),
+            said(status, &body, None, WITH_ID),
             form,
             "{row}: {status} {body}"
         );
@@ -113,7 +110,7 @@ fn a_request_without_an_id_learns_that_it_needs_a_session() {
     ];
     for (row, status, body, dialect) in table {
         assert_eq!(
-            said(status, &body, None, Absent),
+            said(status, &body, None, WITHOUT_ID),
             dialect,
             "{row}: {status} {body}"
         );
@@ -127,17 +124,17 @@ fn statuses_that_say_nothing_of_a_session_are_left_alone() {
     for status in [
         201, 202, 204, 301, 405, 406, 413, 415, 421, 429, 501, 502, 504, 599,
     ] {
-        assert_eq!(said(status, words, None, Present), None, "{status}");
+        assert_eq!(said(status, words, None, WITH_ID), None, "{status}");
     }
 }
 
 #[test]
 fn words_are_sought_in_the_first_kib_alone() {
     let late = format!("{}session not found", "x".repeat(1024));
-    assert_eq!(said(400, &late, None, Present), None);
+    assert_eq!(said(400, &late, None, WITH_ID), None);
     let early = format!("session not found{}", "x".repeat(100_000));
     assert_eq!(
-        said(400, &early, None, Present),
+        said(400, &early, None, WITH_ID),
         Some(SessionGoneForm::BadRequestNotFound)
     );
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::delivery::{Delivery, Idempotency};
-use crate::retry::{AttemptHistory, CredentialRefresh, FailureClass, StreamedOutput};
+use crate::retry::{AttemptHistory, FailureClass};
 
 fn at(millis: u64) -> Tick {
     Tick::from_start(Duration::from_millis(millis))
@@ -26,7 +26,7 @@ fn the_budget_is_a_floor_and_a_share_of_the_calls() {
         budget.record_calls(at(500), calls);
         let paid = (0..10_000)
             .take_while(|_| {
-                let is_full = budget.state(at(600)) == BudgetState::Available;
+                let is_full = budget.allows_retry(at(600));
                 budget.record_retry(at(600));
                 is_full
             })
@@ -43,10 +43,10 @@ fn a_spent_budget_comes_back() {
     }
     #[rustfmt::skip]
     let table = [
-        (900, BudgetState::Exhausted), (10_999, BudgetState::Exhausted), (11_000, BudgetState::Available), (3_600_000, BudgetState::Available),
+        (900, false), (10_999, false), (11_000, true), (3_600_000, true),
     ];
-    for (millis, purse) in table {
-        assert_eq!(budget.state(at(millis)), purse, "{millis} ms");
+    for (millis, allowed) in table {
+        assert_eq!(budget.allows_retry(at(millis)), allowed, "{millis} ms");
     }
 }
 
@@ -60,12 +60,12 @@ fn a_decision_that_costs_is_paid_with_it() {
         retry_after: None,
         history: AttemptHistory::default(),
         max_session_replacements: 1,
-        streamed_output: StreamedOutput::None,
-        credential_refresh: CredentialRefresh::Impossible,
+        has_streamed: false,
+        can_refresh_credential: false,
         time_left: Duration::from_secs(60),
         max_retry_after: Duration::from_secs(30),
         typical_latency: Duration::ZERO,
-        budget: BudgetState::Exhausted,
+        has_budget: false,
         random: 0,
     };
     let mut budget = RetryBudget::default();
@@ -95,7 +95,7 @@ fn calls_of_a_long_time_count_by_their_share() {
         let mut budget = RetryBudget::default();
         budget.record_calls(at(noted), calls);
         let mut paid = 0;
-        while budget.state(at(noted)) == BudgetState::Available {
+        while budget.allows_retry(at(noted)) {
             budget.record_retry(at(noted));
             paid += 1;
         }
@@ -116,7 +116,7 @@ proptest! {
             if is_call {
                 budget.record_calls(at(now), 1);
                 calls.push(now);
-            } else if budget.state(at(now)) == BudgetState::Available {
+            } else if budget.allows_retry(at(now)) {
                 budget.record_retry(at(now));
                 resends.push(now);
                 let since = |times: &[u64]| times.iter().filter(|time| **time + 10_000 > now).count();

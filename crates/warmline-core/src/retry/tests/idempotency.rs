@@ -18,7 +18,7 @@ fn hints(read_only: bool, idempotent: bool) -> ToolHints {
     ToolHints {
         read_only,
         idempotent,
-        consistency: HintConsistency::Unchanged,
+        have_changed: false,
     }
 }
 
@@ -158,7 +158,7 @@ fn a_tool_repeats_by_the_word_of_whoever_counts_first() {
 #[test]
 fn a_tool_whose_hints_changed_does_not_repeat_by_its_hints() {
     let changed = ToolHints {
-        consistency: HintConsistency::Changed,
+        have_changed: true,
         ..hints(true, true)
     };
     let params = params(r#"{"name":"put_row"}"#);
