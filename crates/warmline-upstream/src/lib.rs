@@ -6,7 +6,7 @@
 //! | question | file |
 //! |---|---|
 //! | How is the era detected? | `detect.rs`, `detect/`; what is remembered: `server_facts/known_eras.rs` |
-//! | What does a call look like? | `legacy/session.rs`, `modern/session.rs`, `http_sse.rs`, `stdio/session.rs` |
+//! | What does a call look like? | `legacy/session.rs`, `modern.rs`, `http_sse.rs`, `stdio/session.rs` |
 //! | What happens while a call waits? | `http/call_reader.rs` |
 //! | What does a response mean? | `http/response.rs` and `warmline_core::protocol::http_status` |
 //! | Who gets a message on a shared stream? | `pending.rs`, `attribution.rs`; outside of calls: `unsolicited.rs` |
