@@ -20,9 +20,7 @@ use warmline_upstream::{
     ChildReport, ClientProfile, ListKind, ServerFacts, ServerTarget, Session, Transport, Upstream,
 };
 
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::format_duration;
-use crate::output::{JsonFields, Note, Report, sanitize};
+use crate::output::{CliResult, JsonFields, Note, Problem, Report, format_duration, sanitize};
 use crate::prompt::PromptListener;
 use crate::signals::until_interrupted;
 use crate::target::{Target, TargetNote, TargetSource};
@@ -42,15 +40,13 @@ pub(crate) use reply::TimedReply;
 pub(crate) use tools::Tool;
 
 /// An open session, and what a command needs to use it and to report on it.
-#[derive(Debug)]
 pub(crate) struct CommandSession<'a> {
-    opened: OpenedSession,
+    pub(crate) opened: OpenedSession,
     target: &'a Target,
     report: &'a Report,
 }
 
 /// Who holds the server's session.
-#[derive(Debug)]
 enum Backend {
     /// This process, or a gateway that this process has a session with.
     Session(Session, Option<GatewayRun>),
@@ -59,14 +55,13 @@ enum Backend {
 }
 
 /// An open backend, and what it knows about the server's session.
-#[derive(Debug)]
-struct OpenedSession {
+pub(crate) struct OpenedSession {
     backend: Backend,
-    facts: ServerFacts,
+    pub(crate) facts: ServerFacts,
     /// The names of the server, where the backend has its own.
     names: Option<ServerNames>,
-    run_name: Option<String>,
-    is_warm: bool,
+    pub(crate) run_name: Option<String>,
+    pub(crate) is_warm: bool,
     notes: Vec<Note>,
 }
 
@@ -94,14 +89,10 @@ impl<'a> CommandSession<'a> {
         let opening = open_backend(target, run, profile);
         let opened = wait(report, &what, name, Delivery::Unsent, opening).await?;
         let opened = opened.map_err(|problem| problem.with_server(name))?;
-        Ok(Self::with_backend(opened, target, report))
+        Ok(Self::new(opened, target, report))
     }
 
-    pub(crate) fn new(session: Session, target: &'a Target, report: &'a Report) -> Self {
-        Self::with_backend(OpenedSession::direct(session), target, report)
-    }
-
-    fn with_backend(opened: OpenedSession, target: &'a Target, report: &'a Report) -> Self {
+    pub(crate) fn new(opened: OpenedSession, target: &'a Target, report: &'a Report) -> Self {
         let facts = &opened.facts;
         for evidence in &facts.evidence {
             report.print_verbose(&format!("→ {}", evidence.step));
@@ -129,27 +120,16 @@ impl<'a> CommandSession<'a> {
         self.target.to_argument()
     }
 
-    pub(crate) fn facts(&self) -> &ServerFacts {
-        &self.opened.facts
-    }
-
-    pub(crate) fn run_name(&self) -> Option<&str> {
-        self.opened.run_name.as_deref()
-    }
-
-    pub(crate) fn is_warm(&self) -> bool {
-        self.opened.is_warm
-    }
-
     /// The run, and what opening the session cost: a part of the line after an answer.
     pub(crate) fn session_summary(&self) -> String {
-        let run = self.run_name().map(|run| format!(" · run {run}"));
-        let session = match self.is_warm() {
+        let opened = &self.opened;
+        let run = opened.run_name.as_ref().map(|run| format!(" · run {run}"));
+        let session = match opened.is_warm {
             true => "warm".to_owned(),
-            false => format!(
-                "cold · opened {}",
-                format_duration(self.facts().open_duration)
-            ),
+            false => {
+                let took = format_duration(opened.facts.open_duration);
+                format!("cold · opened {took}")
+            },
         };
         format!("{} · {session}", run.unwrap_or_default())
     }
@@ -171,13 +151,16 @@ impl<'a> CommandSession<'a> {
         JsonFields::new()
             .put("server", self.name())
             .put(subject.0, subject.1)
-            .put("era", self.facts().era.as_str())
-            .put("run", self.run_name())
+            .put("era", self.opened.facts.era.as_str())
+            .put("run", &self.opened.run_name)
             .put("warm", is_warm)
             .put("generation", generation)
-            .put("state_lost", self.run_name().map(|_| state_lost))
+            .put(
+                "state_lost",
+                self.opened.run_name.as_ref().map(|_| state_lost),
+            )
             .put("declined", &reply.declined)
-            .put("open_ms", self.facts().open_duration.as_millis())
+            .put("open_ms", self.opened.facts.open_duration.as_millis())
             .put("call_ms", reply.elapsed.as_millis())
     }
 
@@ -349,7 +332,7 @@ fn print_notes(notes: &[Note], server: &str, run: Option<&str>, report: &Report)
 
 impl OpenedSession {
     /// A session with the server itself, for this command alone.
-    fn direct(session: Session) -> Self {
+    pub(crate) fn direct(session: Session) -> Self {
         Self {
             facts: session.facts().clone(),
             backend: Backend::Session(session, None),

@@ -20,19 +20,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use warmline_config::process_variable;
 use warmline_core::delivery::Delivery;
-use warmline_core::error::code::Code;
+use warmline_core::error::code::{Audience, Code, Reason};
+use warmline_core::exchange::Diagnostic;
 use warmline_gateway::admin::socket_client::{SocketClient, SocketClientError, SocketResponse};
 use warmline_platform::clock;
 
 use crate::leftover_runs::LeftoverRunStore;
-use crate::output::problem::{CliResult, Problem};
+use crate::output::{CliResult, Problem};
 use crate::target::state_folder;
-
-mod admin_error;
-
-pub(crate) use admin_error::{
-    parse_open_failure, problem_from_admin_error, problem_from_rpc_error,
-};
 
 /// A gateway of another version is not used.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -146,7 +141,7 @@ impl BackgroundGateway {
 
     /// Creates the folder, for this user only, or checks that it is so.
     pub(crate) fn ensure_folder(&self) -> CliResult<()> {
-        let unusable = |error: io::Error| self.unusable_folder_error(error.to_string());
+        let unusable = |error: io::Error| self.unusable_folder_error(error);
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(&self.folder);
         made.map_err(unusable)?;
@@ -175,7 +170,7 @@ impl BackgroundGateway {
         match lock.try_lock() {
             Ok(()) => Ok(Some(lock)),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(self.unusable_folder_error(error.to_string())),
+            Err(TryLockError::Error(error)) => Err(self.unusable_folder_error(error)),
         }
     }
 
@@ -191,7 +186,7 @@ impl BackgroundGateway {
         let path = self.log_path();
         if fs::metadata(&path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
             fs::rename(path, self.folder.join("log.old"))
-                .map_err(|error| self.unusable_folder_error(error.to_string()))?;
+                .map_err(|error| self.unusable_folder_error(error))?;
         }
         self.open_private_file("log")
     }
@@ -200,14 +195,14 @@ impl BackgroundGateway {
         let mut options = OpenOptions::new();
         let options = options.create(true).append(true).mode(0o600);
         let opened = options.open(self.folder.join(name));
-        opened.map_err(|error| self.unusable_folder_error(error.to_string()))
+        opened.map_err(|error| self.unusable_folder_error(error))
     }
 
-    fn unusable_folder_error(&self, why: impl Into<String>) -> Problem {
+    fn unusable_folder_error(&self, why: impl ToString) -> Problem {
         let folder = self.folder.display();
         let what = format!("the background gateway cannot use its folder `{folder}`");
         Problem::new(Code::StoreUnavailable, what)
-            .with_cause(why)
+            .with_cause(why.to_string())
             .with_hint("choose another state folder with --state-dir")
     }
 
@@ -234,7 +229,11 @@ impl BackgroundGateway {
         let value: Value = serde_json::from_slice(&response.body)
             .map_err(|_| self.unexpected_response_error(response))?;
         match value.get("error") {
-            Some(error) => Err(problem_from_admin_error(error)),
+            Some(error) => {
+                let what = string_member(error, "what");
+                let what = what.unwrap_or("the background gateway refused");
+                Err(problem_from_fields(error, what))
+            },
             None => Ok(value),
         }
     }
@@ -271,7 +270,7 @@ impl BackgroundGateway {
         let request = gateway.request(Method::POST, path, Some(body));
         let response = self.wait_while_responsive(request).await;
         let response = self.response_or_absent(response).await?;
-        Ok(response.filter(|response| !admin_error::is_draining_response(response)))
+        Ok(response.filter(|response| !is_draining_response(response)))
     }
 
     /// Waits for an answer for as long as the gateway answers anything.
@@ -387,4 +386,88 @@ fn is_not_listening(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory
     )
+}
+
+/// Whether the gateway accepts nothing new because it is stopping.
+fn is_draining_response(answered: &SocketResponse) -> bool {
+    let said: Option<Value> = serde_json::from_slice(&answered.body).ok();
+    let error = said.as_ref().and_then(|said| said.get("error"));
+    error.and_then(|error| string_member(error, "code")) == Some(Code::Draining.as_str())
+}
+
+/// Why the gateway could not open a session, and its name of the server; none if it refused for
+/// another reason. Its advice for remote callers is dropped.
+pub(crate) fn parse_open_failure(answer: &[u8]) -> Option<(Diagnostic, String)> {
+    let answer: Value = serde_json::from_slice(answer).ok()?;
+    let error = answer.get("error")?;
+    let server = string_member(error, "server")?.to_owned();
+    let mut diagnostic = diagnostic_from_fields(error, string_member(error, "what")?);
+    let general = diagnostic
+        .code
+        .advice(Audience::Gateway, delivery_from_fields(error));
+    diagnostic.hint = diagnostic.hint.filter(|hint| hint != general);
+    Some((diagnostic, server))
+}
+
+/// An error of the gateway itself; none if it is the server's.
+pub(crate) fn problem_from_rpc_error(raw: &[u8]) -> Option<Problem> {
+    let error: Value = serde_json::from_slice(raw).ok()?;
+    let fields = error.pointer("/data/warmline")?;
+    let message = string_member(&error, "message").unwrap_or("the call failed");
+    // The delivery has its own line.
+    let known = delivery_from_fields(fields)
+        .description()
+        .map(|known| format!("; {known}"));
+    let what = known.and_then(|known| message.strip_suffix(&*known));
+    Some(problem_from_fields(fields, what.unwrap_or(message)))
+}
+
+/// An error of the gateway as a problem: with code, delivery and hint.
+fn problem_from_fields(fields: &Value, what: &str) -> Problem {
+    Problem::from_diagnostic(
+        &diagnostic_from_fields(fields, what),
+        delivery_from_fields(fields),
+    )
+}
+
+fn diagnostic_from_fields(fields: &Value, what: &str) -> Diagnostic {
+    let reason = string_member(fields, "reason").and_then(Reason::parse);
+    let code = string_member(fields, "code").and_then(Code::parse);
+    let mut diagnostic = Diagnostic::new(reason.unwrap_or(Reason::Rejected), what);
+    diagnostic.code = code.unwrap_or(diagnostic.code);
+    diagnostic.cause = string_member(fields, "why").map(str::to_owned);
+    diagnostic.hint = string_member(fields, "hint").map(str::to_owned);
+    let after = fields.get("retryAfterMs").and_then(Value::as_u64);
+    diagnostic.retry_after = after.map(Duration::from_millis);
+    diagnostic
+}
+
+fn delivery_from_fields(fields: &Value) -> Delivery {
+    let word = string_member(fields, "delivery");
+    word.and_then(Delivery::parse).unwrap_or(Delivery::Unsent)
+}
+
+fn string_member<'v>(value: &'v Value, member: &str) -> Option<&'v str> {
+    value.get(member).and_then(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_keeps_what_is_known_of_it() {
+        let raw = r#"{"code":7503,"message":"`x` broke off; may have been executed, check before calling again",
+            "data":{"warmline":{"code":"answer-lost","reason":"cut","delivery":"unknown","hint":"look","retryAfterMs":70}}}"#;
+        let problem = problem_from_rpc_error(raw.as_bytes()).unwrap();
+        let parts = problem.parts();
+        assert_eq!(parts.message, "`x` broke off");
+        assert_eq!(parts.code, Code::AnswerLost);
+        assert_eq!(parts.delivery, Some(Delivery::Unknown));
+        assert_eq!(parts.hint.as_deref(), Some("look"));
+        assert_eq!(parts.retry_after, Some(Duration::from_millis(70)));
+        assert_eq!(problem.exit_code(), 4);
+        let of_server = br#"{"code":-32602,"message":"no","data":{"warm":1}}"#;
+        assert!(problem_from_rpc_error(of_server).is_none());
+    }
 }

@@ -2,8 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::output::problem::{CliResult, Problem};
-use crate::output::{OutputArgs, Report};
+use crate::output::{CliResult, OutputArgs, Problem, Report};
 
 mod add;
 mod call;

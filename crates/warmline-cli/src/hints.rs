@@ -6,8 +6,8 @@ use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::Diagnostic;
 use warmline_upstream::{HttpConfig, StdioConfig, TransportConfig, withheld_variables};
 
-use crate::output::problem::{Problem, cli_hint, gateway_token_hint};
-use crate::output::text::format_duration;
+use crate::output::problem::{cli_hint, gateway_token_hint};
+use crate::output::{Problem, format_duration};
 use crate::target::{Target, TargetSource, has_headers};
 
 pub(crate) mod command_line;

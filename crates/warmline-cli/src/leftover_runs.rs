@@ -20,7 +20,7 @@ use warmline_store::keyring::{Keyring, Purpose};
 use warmline_store::{FileStore, Records};
 
 use crate::gateway_host::GatewayArgs;
-use crate::output::problem::{CliResult, Problem};
+use crate::output::{CliResult, Problem};
 use crate::target::{ConnectArgs, Target, TargetArgs, TargetSpec, process_folders};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

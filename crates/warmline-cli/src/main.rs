@@ -22,8 +22,7 @@ use warmline_core::error::code::Code;
 
 use crate::commands::{Cli, CommandLifetime};
 use crate::hints::command_line::{problem_from_clap, with_separator_hint};
-use crate::output::problem::{CliResult, Problem};
-use crate::output::{OutputArgs, Report};
+use crate::output::{CliResult, OutputArgs, Problem, Report};
 
 fn main() -> ExitCode {
     // This binary is also the warden of our children, which end with us.
@@ -86,9 +85,8 @@ fn run(typed: Cli, report: &'static Report) -> CliResult<u8> {
         },
         CommandLifetime::UntilStopped => tokio::runtime::Builder::new_multi_thread(),
     };
-    let runtime = builder.enable_all().build().map_err(|error| {
-        Problem::new(Code::Bug, "cannot start a runtime").with_cause(error.to_string())
-    })?;
+    let runtime = builder.enable_all().build();
+    let runtime = runtime.map_err(Problem::caused(Code::Bug, "cannot start a runtime"))?;
     let outcome = runtime.block_on(commands::run(typed.command, report));
     // A prompt may still read a line: nothing waits for it.
     runtime.shutdown_background();

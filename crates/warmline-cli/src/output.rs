@@ -16,21 +16,22 @@ use warmline_core::delivery::Delivery;
 use warmline_core::error::code::Code;
 use warmline_platform::clock;
 
-use crate::output::problem::Problem;
-use crate::output::table::Column;
-use crate::output::text::{format_duration, truncate};
-
 mod fields;
 mod note;
 pub(crate) mod problem;
 pub(crate) mod style;
-pub(crate) mod table;
-pub(crate) mod text;
+mod table;
+mod text;
 pub(crate) mod tool_content;
 
 pub(crate) use fields::JsonFields;
 pub(crate) use note::Note;
-pub(crate) use text::sanitize;
+pub(crate) use problem::{CliResult, Problem};
+pub(crate) use table::Column;
+pub(crate) use text::{
+    collapse_whitespace, first_line, format_duration, one_line, pad, pad_first, pluralize,
+    sanitize, truncate,
+};
 
 /// Options of every command about its output.
 #[derive(Clone, Debug, Args)]

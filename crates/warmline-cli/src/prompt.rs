@@ -10,9 +10,8 @@ use tokio::sync::Mutex;
 use warmline_core::exchange::{Notification, ServerRequest, ServerRequestKind, ServerRequestReply};
 use warmline_upstream::{ClientProfile, Listener, ReplyFuture};
 
-use crate::output::problem::{CliResult, DeclinedServerRequest, Problem};
-use crate::output::text::{first_line, one_line, truncate};
-use crate::output::{Report, sanitize, style};
+use crate::output::problem::DeclinedServerRequest;
+use crate::output::{CliResult, Problem, Report, first_line, one_line, sanitize, style, truncate};
 
 mod form;
 

@@ -17,14 +17,14 @@ use warmline_engine::settings::{
 };
 use warmline_upstream::{ServerTarget, TransportConfig};
 
-use crate::output::problem::{CliResult, Problem, first_config_error};
+use crate::output::problem::first_config_error;
+use crate::output::{CliResult, Problem};
 
-mod connect_args;
-mod positionals;
+mod args;
 
-pub(crate) use connect_args::{ConnectArgs, EraChoice, URL_VARIABLE, positive_duration};
-pub(crate) use positionals::{
-    ExpectedName, TargetArgs, extra_word_error, parse_target, redact_word,
+pub(crate) use args::{
+    ConnectArgs, EraChoice, ExpectedName, TargetArgs, URL_VARIABLE, extra_word_error, parse_target,
+    positive_duration, redact_word,
 };
 
 #[derive(Debug)]
@@ -39,7 +39,8 @@ pub(crate) struct Target {
     /// Where the token comes from, in words.
     pub(crate) token_source: Option<String>,
     pub(crate) notes: Vec<TargetNote>,
-    pub(crate) generic_variables: GenericVariables,
+    /// Whether variables that name no server apply to it.
+    pub(crate) takes_generic_variables: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -48,13 +49,6 @@ pub(crate) enum TargetNote {
     Origin(String),
     /// Something that the user may not have meant.
     Warning(String),
-}
-
-/// Whether variables that name no server apply to this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GenericVariables {
-    Apply,
-    Ignore,
 }
 
 #[derive(Clone, Debug)]
@@ -91,23 +85,21 @@ pub(crate) enum TargetSpec {
 
 impl Target {
     pub(crate) fn resolve(spec: &TargetSpec, connect: &ConnectArgs) -> CliResult<Self> {
-        Self::resolve_among(spec, connect, GenericVariables::Apply)
+        Self::resolve_among(spec, connect, true)
     }
 
-    /// The same for one of several targets: then variables that name no server are ignored.
+    /// The same for a target that may be one of several: then variables that name no server are ignored.
     pub(crate) fn resolve_among(
         spec: &TargetSpec,
         connect: &ConnectArgs,
-        generic: GenericVariables,
+        is_only: bool,
     ) -> CliResult<Self> {
         let mut target = match spec {
             TargetSpec::Url(url) => Self::from_url(url)?,
             TargetSpec::Command(words) => Self::from_command(words)?,
             TargetSpec::Name(name) => Self::from_config(name, connect)?,
         };
-        if generic == GenericVariables::Ignore {
-            target.generic_variables = generic;
-        }
+        target.takes_generic_variables &= is_only;
         target.with_overrides(connect)
     }
 
@@ -224,7 +216,7 @@ impl Target {
                 origin: file.origin(),
                 unexpanded_address: declaration.summary().target,
             },
-            generic_variables: GenericVariables::Ignore,
+            takes_generic_variables: false,
             ..Self::from_command_line(configured.target)
         };
         if let Some(variable) = &declaration.url_env
@@ -233,7 +225,7 @@ impl Target {
             target.source.set_variable_url(variable, &url);
         }
         if config.declarations().count() == 1 {
-            target.generic_variables = GenericVariables::Apply;
+            target.takes_generic_variables = true;
             target.apply_generic_url(declaration)?;
         }
         let shadowed = shadowed_declarations(&config, file, declaration, &store);
@@ -257,7 +249,7 @@ impl Target {
             source: TargetSource::CommandLine,
             token_source: None,
             notes: Vec::new(),
-            generic_variables: GenericVariables::Apply,
+            takes_generic_variables: true,
         }
     }
 
@@ -265,16 +257,16 @@ impl Target {
         let name = self.server.name.clone();
         match &mut self.server.transport {
             TransportConfig::Http(http) => {
-                connect_args::apply_http_args(http, connect, &name, &mut self.token_source)?;
+                args::apply_http_args(http, connect, &name, &mut self.token_source)?;
             },
-            TransportConfig::Stdio(stdio) => connect_args::apply_stdio_args(stdio, connect, &name)?,
+            TransportConfig::Stdio(stdio) => args::apply_stdio_args(stdio, connect, &name)?,
         }
         let is_plain = matches!(&self.server.transport, TransportConfig::Http(http) if http.url.scheme() == "http");
         if is_plain && connect.ca_file.is_some() {
             let unused = "`--ca-file` has no effect: a URL with `http://` has no certificate";
             self.notes.push(TargetNote::Warning(unused.to_owned()));
         }
-        if self.generic_variables == GenericVariables::Apply {
+        if self.takes_generic_variables {
             self.apply_generic_token()?;
         }
         match connect.era {
@@ -316,10 +308,8 @@ const TIMEOUT_SETTINGS: [&str; 5] = [
 ];
 
 pub(crate) fn process_folders() -> CliResult<ConfigFolders> {
-    ConfigFolders::from_process().map_err(|error| {
-        Problem::new(Code::ConfigUnreadable, "cannot read the working folder")
-            .with_cause(error.to_string())
-    })
+    let what = "cannot read the working folder";
+    ConfigFolders::from_process().map_err(Problem::caused(Code::ConfigUnreadable, what))
 }
 
 /// The folders of configuration files, and which of their files are trusted.

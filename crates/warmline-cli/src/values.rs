@@ -11,7 +11,7 @@ use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use warmline_config::closest_match;
 
-use crate::output::problem::{CliResult, Problem};
+use crate::output::{CliResult, Problem};
 
 mod schema;
 #[cfg(test)]

@@ -6,17 +6,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use warmline_core::error::code::Code;
+use warmline_engine::credentials::{CredentialHeader, CredentialSource, Secret};
 use warmline_engine::settings::config_error::{
     ConfigError, ExcerptPolicy, FileLocation, SourceFile,
 };
-use warmline_engine::settings::{ServerSettings, VariableLookup};
+use warmline_engine::settings::{ServerSettings, VariableLookup, closest_match};
 use warmline_store::ServerDescriptor;
 
 use crate::access::DeclaredAccess;
-use crate::credential::{DeclaredCredential, DeclaredSecret};
 use crate::expand::{self, Expansion};
 use crate::redaction::{PLACEHOLDER, display_variable, redact_command, redact_url, shell_quoted};
-use crate::server_kind::ServerKind;
 
 /// Text of a file that may be a secret. It cannot be printed by accident.
 #[derive(Clone, PartialEq, Eq)]
@@ -267,6 +266,90 @@ pub fn normalize_name(written: &str) -> Option<String> {
 }
 
 const MAX_NAME_LEN: usize = 24;
+
+/// The source of the secret of a server, and the header that carries it.
+#[derive(Clone, Debug)]
+pub(crate) struct DeclaredCredential {
+    pub(crate) secret: DeclaredSecret,
+    /// `Authorization` if none is named.
+    pub(crate) header: Option<String>,
+    /// The text around the secret, which `{}` stands for.
+    pub(crate) format: Option<String>,
+    pub(crate) location: FileLocation,
+}
+
+/// The source of a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeclaredSecret {
+    Env(String),
+    File(PathBuf),
+    Command(Vec<String>),
+    /// A header of the caller's request.
+    Header(String),
+}
+
+impl DeclaredCredential {
+    /// The source for the engine; relative paths start from `base`. Nothing is read.
+    pub(crate) fn to_credential_source(
+        &self,
+        base: &Path,
+    ) -> Result<CredentialSource, ConfigError> {
+        let secret = match &self.secret {
+            DeclaredSecret::Env(name) => Secret::env(name),
+            DeclaredSecret::File(path) => Secret::file(base.join(path)),
+            DeclaredSecret::Command(words) => Secret::command(words),
+            DeclaredSecret::Header(name) => Secret::header(name)
+                .map_err(|why| ConfigError::from_diagnostic(why, &self.location))?,
+        };
+        let header = self.credential_header()?;
+        Ok(CredentialSource::in_header(secret, header))
+    }
+
+    /// The header that carries the secret.
+    pub(crate) fn credential_header(&self) -> Result<CredentialHeader, ConfigError> {
+        let header = self.header.as_deref().unwrap_or("Authorization");
+        let format = match header.eq_ignore_ascii_case("authorization") {
+            true => "Bearer {}",
+            false => "{}",
+        };
+        CredentialHeader::new(header, self.format.as_deref().unwrap_or(format))
+            .map_err(|why| ConfigError::from_diagnostic(why, &self.location))
+    }
+}
+
+/// How a server of some kind is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerKind {
+    /// By a URL.
+    Remote,
+    /// By a command.
+    Local,
+}
+
+impl ServerKind {
+    /// The kind that a word means, or an error without a place.
+    pub(crate) fn parse(word: &str, server: &str) -> Result<Self, ConfigError> {
+        let plain = word.trim().to_ascii_lowercase().replace('_', "-");
+        match plain.as_str() {
+            "http" | "sse" | "streamable-http" | "streamablehttp" | "http-stream" | "remote"
+            | "remote-mcp" => return Ok(Self::Remote),
+            "stdio" | "local" | "local-mcp" => return Ok(Self::Local),
+            _ => {},
+        }
+        let shown: String = word.chars().take(40).collect();
+        let shown = shown.escape_debug();
+        let what = format!("`{server}` is of the kind `{shown}`, which is not an MCP server's");
+        let hint = format!("known kinds are `{}`", SUGGESTED_KINDS.join("`, `"));
+        let hint = match closest_match(&plain, SUGGESTED_KINDS.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`? {hint}"),
+            None => hint,
+        };
+        Err(ConfigError::new(Code::ConfigBadValue, what).with_hint(hint))
+    }
+}
+
+/// The words that errors name. Which HTTP transport a server speaks is found out anyway.
+const SUGGESTED_KINDS: [&str; 4] = ["http", "stdio", "sse", "streamable-http"];
 
 #[cfg(test)]
 mod tests {

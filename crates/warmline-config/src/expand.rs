@@ -39,6 +39,13 @@ pub(crate) fn expand(
     Ok(out)
 }
 
+/// Whether a text can be the name of a variable.
+pub fn is_variable_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|c: char| c.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// The names of the variables in a text.
 pub(crate) fn variable_names(text: &str, expansion: Expansion) -> Vec<String> {
     variables(text, expansion)

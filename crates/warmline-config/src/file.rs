@@ -14,7 +14,7 @@ use crate::document::read_bounded;
 use crate::find::FileOrigin;
 use crate::reader::{NearMiss, ParsedFile, Reader};
 use crate::resolve::ConfiguredTarget;
-use crate::trust::{FileDigest, TrustStore};
+use crate::trust::{TrustStore, sha256_hex};
 use crate::{mcp_servers, warmline_toml};
 
 /// One configuration file, with nothing in it expanded.
@@ -22,7 +22,7 @@ use crate::{mcp_servers, warmline_toml};
 pub struct ConfigFile {
     pub(crate) path: PathBuf,
     pub(crate) origin: FileOrigin,
-    digest: FileDigest,
+    digest: String,
     pub(crate) parsed: ParsedFile,
 }
 
@@ -31,7 +31,7 @@ impl ConfigFile {
         Self {
             path: path.to_owned(),
             origin,
-            digest: FileDigest::compute(text.as_bytes()),
+            digest: sha256_hex(text.as_bytes()),
             parsed,
         }
     }
@@ -89,8 +89,8 @@ impl ConfigFile {
         self.origin
     }
 
-    /// The digest of the bytes that were read.
-    pub fn digest(&self) -> &FileDigest {
+    /// The SHA-256 of the bytes that were read, in hexadecimal digits.
+    pub fn digest(&self) -> &str {
         &self.digest
     }
 
@@ -203,7 +203,7 @@ impl TrustedDeclaration<'_> {
 /// Whether these bytes are trusted, although they cannot be parsed.
 pub(crate) fn is_content_trusted(path: &Path, store: &TrustStore) -> bool {
     read_bounded(path, MAX_FILE_BYTES)
-        .is_ok_and(|text| store.is_trusted(path, &FileDigest::compute(text.as_bytes())))
+        .is_ok_and(|text| store.is_trusted(path, &sha256_hex(text.as_bytes())))
 }
 
 /// Parses the text of a file.

@@ -40,27 +40,33 @@ pub struct ServerHandoff {
 
 #[derive(Clone, Serialize, Deserialize)]
 enum HandoffTransport {
-    Url {
-        url: String,
-        headers: Vec<HandoffHeader>,
-        ca_file: Option<PathBuf>,
-        #[serde(default, rename = "filled")]
-        substituted: BTreeMap<String, String>,
-    },
-    Program {
-        program: String,
-        args: Vec<String>,
-        env: BTreeMap<String, String>,
-        env_pass: Vec<String>,
-        cwd: Option<PathBuf>,
-        /// Where the command was typed.
-        #[serde(rename = "typed_in")]
-        working_folder: PathBuf,
-        #[serde(rename = "surroundings")]
-        base_env: BTreeMap<String, String>,
-        #[serde(default, rename = "filled")]
-        substituted: BTreeMap<String, String>,
-    },
+    Url(HandoffUrl),
+    Program(HandoffProgram),
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct HandoffUrl {
+    url: String,
+    headers: Vec<HandoffHeader>,
+    ca_file: Option<PathBuf>,
+    #[serde(default, rename = "filled")]
+    substituted: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct HandoffProgram {
+    program: String,
+    args: Vec<String>,
+    env: BTreeMap<String, String>,
+    env_pass: Vec<String>,
+    cwd: Option<PathBuf>,
+    /// Where the command was typed.
+    #[serde(rename = "typed_in")]
+    working_folder: PathBuf,
+    #[serde(rename = "surroundings")]
+    base_env: BTreeMap<String, String>,
+    #[serde(default, rename = "filled")]
+    substituted: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -142,17 +148,13 @@ impl ServerHandoff {
     pub fn server_digest(&self, keyring: &Keyring) -> Digest {
         let mut plain = self.clone();
         match &mut plain.transport {
-            HandoffTransport::Url { headers, .. } => {
-                let secret = headers.iter_mut().filter(|header| header.secret);
+            HandoffTransport::Url(remote) => {
+                let secret = remote.headers.iter_mut().filter(|header| header.secret);
                 secret.for_each(|header| header.value.clear());
             },
-            HandoffTransport::Program {
-                working_folder,
-                base_env,
-                ..
-            } => {
-                *working_folder = PathBuf::new();
-                base_env.clear();
+            HandoffTransport::Program(local) => {
+                local.working_folder.clear();
+                local.base_env.clear();
             },
         }
         plain.full_digest(keyring)
@@ -166,8 +168,8 @@ impl ServerHandoff {
         plain.tools.clear();
         // The values stand where they were filled in as well.
         match &mut plain.transport {
-            HandoffTransport::Url { substituted, .. }
-            | HandoffTransport::Program { substituted, .. } => substituted.clear(),
+            HandoffTransport::Url(remote) => remote.substituted.clear(),
+            HandoffTransport::Program(local) => local.substituted.clear(),
         }
         // Maps of texts can always be written, in one order.
         let text = serde_json::to_vec(&plain).unwrap_or_default();
@@ -182,7 +184,7 @@ impl ServerHandoff {
 
     /// Whether it is a program.
     pub fn is_program(&self) -> bool {
-        matches!(self.transport, HandoffTransport::Program { .. })
+        matches!(self.transport, HandoffTransport::Program(_))
     }
 }
 
@@ -196,14 +198,14 @@ impl HandoffTransport {
                     value: String::from_utf8_lossy(value.as_bytes()).into_owned(),
                     secret: value.is_sensitive(),
                 });
-                Self::Url {
+                Self::Url(HandoffUrl {
                     url: http.url.to_string(),
                     headers: headers.collect(),
                     ca_file: http.ca_file.as_ref().map(|file| working_folder.join(file)),
                     substituted: http.substituted.clone(),
-                }
+                })
             },
-            TransportConfig::Stdio(stdio) => Self::Program {
+            TransportConfig::Stdio(stdio) => Self::Program(HandoffProgram {
                 program: stdio.program.clone(),
                 args: stdio.args.clone(),
                 env: stdio.env.clone(),
@@ -212,42 +214,29 @@ impl HandoffTransport {
                 working_folder: working_folder.to_owned(),
                 base_env: environment::forwardable_variables(stdio),
                 substituted: stdio.substituted.clone(),
-            },
+            }),
         }
     }
 
     fn to_transport(&self) -> Result<TransportConfig, ConfigError> {
         Ok(match self.clone() {
-            Self::Url {
-                url,
-                headers,
-                ca_file,
-                substituted,
-            } => TransportConfig::Http(HttpConfig {
-                url: parse_url(&url).map_err(|why| bad_handoff("its URL").with_cause(why))?,
-                headers: { headers.iter() }
+            Self::Url(remote) => TransportConfig::Http(HttpConfig {
+                url: parse_url(&remote.url)
+                    .map_err(|why| bad_handoff("its URL").with_cause(why))?,
+                headers: { remote.headers.iter() }
                     .map(|header| header.to_header().ok_or_else(|| bad_handoff("a header")))
                     .collect::<Result<_, _>>()?,
-                ca_file,
-                substituted,
+                ca_file: remote.ca_file,
+                substituted: remote.substituted,
             }),
-            Self::Program {
-                program,
-                args,
-                env,
-                env_pass,
-                cwd,
-                working_folder,
-                base_env,
-                substituted,
-            } => TransportConfig::Stdio(StdioConfig {
-                program,
-                args,
-                env,
-                env_pass,
-                cwd: Some(cwd.unwrap_or(working_folder)),
-                base_env: Some(base_env),
-                substituted,
+            Self::Program(local) => TransportConfig::Stdio(StdioConfig {
+                program: local.program,
+                args: local.args,
+                env: local.env,
+                env_pass: local.env_pass,
+                cwd: Some(local.cwd.unwrap_or(local.working_folder)),
+                base_env: Some(local.base_env),
+                substituted: local.substituted,
             }),
         })
     }

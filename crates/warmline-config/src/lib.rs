@@ -21,7 +21,6 @@ pub use warmline_upstream::parse_url;
 mod access;
 #[cfg(test)]
 mod cases;
-mod credential;
 mod declaration;
 mod document;
 mod expand;
@@ -32,7 +31,6 @@ mod handoff;
 mod ignored_variables;
 mod json;
 mod keys;
-mod mcp_metadata;
 mod mcp_servers;
 mod plaintext_secrets;
 mod reader;
@@ -42,7 +40,6 @@ mod reference_page;
 mod resolve;
 #[cfg(test)]
 mod schema;
-mod server_kind;
 #[cfg(test)]
 mod settings_tests;
 #[cfg(test)]
@@ -53,6 +50,7 @@ mod warmline_toml;
 
 pub use access::{AccessRule, AccessSubject, DeclaredAccess};
 pub use declaration::{Declaration, DeclarationSummary, SensitiveText, normalize_name};
+pub use expand::is_variable_name;
 #[cfg(test)]
 pub(crate) use file::parse_text;
 pub use file::{ConfigFile, TrustedDeclaration, TrustedFile};

@@ -15,8 +15,7 @@ use warmline_engine::settings::{ServerSettings, VariableLookup};
 use warmline_upstream::parse_url;
 use warmline_upstream::target::{HttpConfig, ServerTarget, StdioConfig, TransportConfig};
 
-use crate::credential::DeclaredSecret;
-use crate::declaration::{Declaration, SensitiveText};
+use crate::declaration::{Declaration, DeclaredSecret, SensitiveText};
 use crate::document::read_bounded;
 use crate::expand::{expand, variable_names};
 

@@ -7,7 +7,7 @@ use warmline_core::era::Era;
 use warmline_core::error::code::Code;
 
 use super::*;
-use crate::trust::FileDigest;
+use crate::trust::sha256_hex;
 use warmline_upstream::target::TransportConfig;
 
 fn read(name: &str, text: &str) -> Result<Vec<Declaration>, ConfigError> {
@@ -327,7 +327,7 @@ fn a_file_in_the_working_folder_is_used_only_after_it_was_trusted() {
     let error = config.find_server("a", &store).unwrap_err();
     assert_eq!(error.code, Code::ConfigUnknownKey);
     let bytes = std::fs::read(&path).unwrap();
-    store.trust(&path, &FileDigest::compute(&bytes)).unwrap();
+    store.trust(&path, &sha256_hex(&bytes)).unwrap();
     for read in [
         Config::read_skipping_untrusted(None, &folders, &store),
         Config::read_skipping_untrusted(Some(&path), &folders, &store),
@@ -347,7 +347,7 @@ fn what_others_may_write_proves_no_trust() {
     let file = place.join("warmline.toml");
     std::fs::write(&file, "").unwrap();
     let store = TrustStore::in_state_folder(Some(&place));
-    let digest = FileDigest::compute(b"");
+    let digest = sha256_hex(b"");
     store.trust(&file, &digest).unwrap();
     assert!(store.is_trusted(&file, &digest));
     let entry = std::fs::read_dir(place.join("trust"))

@@ -10,20 +10,10 @@ use sha2::{Digest as _, Sha256};
 
 use warmline_platform::private_file;
 
-/// The SHA-256 of a file's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileDigest([u8; 32]);
-
-impl FileDigest {
-    /// The digest of some bytes.
-    pub fn compute(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-
-    /// The digest in hexadecimal digits.
-    pub fn to_hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
+/// The SHA-256 of some bytes in hexadecimal digits.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What this user trusts. Kept in the state folder, readable by its owner alone.
@@ -40,10 +30,9 @@ impl TrustStore {
         }
     }
 
-    /// Whether exactly these bytes at this place are trusted.
-    pub fn is_trusted(&self, file: &Path, digest: &FileDigest) -> bool {
-        self.trusted_digest(file)
-            .is_some_and(|line| line == digest.to_hex())
+    /// Whether exactly the bytes with this SHA-256 (hexadecimal) are trusted at this place.
+    pub fn is_trusted(&self, file: &Path, digest: &str) -> bool {
+        self.trusted_digest(file).is_some_and(|line| line == digest)
     }
 
     /// Whether anything at this place was trusted before.
@@ -55,9 +44,9 @@ impl TrustStore {
     ///
     /// # Errors
     /// The state folder is missing or cannot be written.
-    pub fn trust(&self, file: &Path, digest: &FileDigest) -> std::io::Result<()> {
+    pub fn trust(&self, file: &Path, digest: &str) -> std::io::Result<()> {
         let entry = self.entry_path(file)?;
-        let text = format!("{}\n{}\n", digest.to_hex(), file.display());
+        let text = format!("{digest}\n{}\n", file.display());
         private_file::replace(&entry, &text)
     }
 
@@ -72,7 +61,6 @@ impl TrustStore {
             std::io::Error::new(std::io::ErrorKind::NotFound, "there is no state folder")
         })?;
         let place = std::fs::canonicalize(file)?;
-        let digest = FileDigest::compute(place.as_os_str().as_encoded_bytes());
-        Ok(folder.join(digest.to_hex()))
+        Ok(folder.join(sha256_hex(place.as_os_str().as_encoded_bytes())))
     }
 }

@@ -1,18 +1,24 @@
 //! `warmline.toml`. Every key is known, or it is an error with the nearest right word.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use warmline_core::policy::{SessionScope, ToolPolicy};
 use warmline_engine::settings::config_error::{ConfigError, ExcerptPolicy};
-use warmline_engine::settings::{EngineSettings, ServerSettings, SettingsGroup as _};
+use warmline_engine::settings::{
+    self, EngineSettings, ServerSettings, Setting, SettingField as _, SettingKind, SettingOrigin,
+    SettingsGroup, closest_match,
+};
 use warmline_upstream::parse_url;
 
-use crate::declaration::{Declaration, SensitiveText, name_problem};
-use crate::document::{Key, Node, file_name, parse_toml};
+use crate::access::{AccessRule, AccessSubject};
+use crate::declaration::{
+    Declaration, DeclaredCredential, DeclaredSecret, SensitiveText, ServerKind, name_problem,
+};
+use crate::document::{Key, Node, Value, file_name, parse_toml};
 use crate::expand::{self, Expansion};
 use crate::reader::{ParsedFile, Reader};
-use crate::server_kind::ServerKind;
 use crate::{GatewaySettings, keys};
-
-mod access;
-mod settings;
 
 /// Reads a whole file. The reader keeps the errors of single keys.
 pub(crate) fn read(reader: &Reader<'_>) -> Result<ParsedFile, ConfigError> {
@@ -195,14 +201,255 @@ impl Reader<'_> {
     /// The name of a variable. Anything else may be the secret itself, and is not repeated.
     fn variable_name(&self, name: &str, node: &Node<'_>) -> Result<String, ConfigError> {
         let text = self.text(name, node)?;
-        let is_name = !text.is_empty()
-            && !text.starts_with(|c: char| c.is_ascii_digit())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if is_name {
+        if expand::is_variable_name(&text) {
             return Ok(text);
         }
         let what = format!("`{name}` is not the name of a variable");
         let error = self.bad_value(what, node, ExcerptPolicy::Hidden);
         Err(error.with_hint("put the value into a variable, and name that"))
     }
+
+    /// The settings of one table, such as `breaker` or `limits`, and of tables within it.
+    fn settings_table<T: SettingsGroup>(
+        &self,
+        table: &str,
+        node: &Node<'_>,
+        into: &mut T,
+    ) -> Result<(), ConfigError> {
+        self.each_member(table, node, |key, node| {
+            let path = format!("{table}.{}", key.name);
+            if let Some(setting) = T::setting(&path) {
+                return self.setting(setting, node, into);
+            }
+            if keys::keys_within::<T>(&path).next().is_some() {
+                return self.settings_table(&path, node, into);
+            }
+            let what = format!("setting of `{table}`");
+            Err(self.unknown_key(key, &what, keys::keys_within::<T>(table)))
+        })
+    }
+
+    fn setting<T: SettingsGroup>(
+        &self,
+        setting: &Setting<T>,
+        node: &Node<'_>,
+        into: &mut T,
+    ) -> Result<(), ConfigError> {
+        let value = self.setting_value(setting.key, &setting.kind, node)?;
+        let value = settings::resolve_path(value, self.base_folder());
+        into.set_value(
+            setting,
+            value,
+            SettingOrigin::from_location(&self.place(node)),
+        );
+        Ok(())
+    }
+
+    /// `[servers.NAME.tools.TOOL]`: settings of single tools.
+    fn tools(
+        &self,
+        node: &Node<'_>,
+        out: &mut BTreeMap<String, ToolPolicy>,
+    ) -> Result<(), ConfigError> {
+        self.each_member("tools", node, |tool, node| {
+            let policy = out.entry(tool.name.to_string()).or_default();
+            self.each_member(&tool.name, node, |key, node| {
+                self.tool_key(key, node, policy)
+            })
+        })
+    }
+
+    fn tool_key(
+        &self,
+        key: &Key<'_>,
+        node: &Node<'_>,
+        policy: &mut ToolPolicy,
+    ) -> Result<(), ConfigError> {
+        let value = |kind| self.setting_value(&key.name, &kind, node);
+        match key.name.as_ref() {
+            "repeatable" => policy.repeatable = bool::from_value(value(SettingKind::switch())?),
+            "session_per" => {
+                let scope = value(SettingKind::words(SessionScope::WORDS))?;
+                policy.session_per = SessionScope::from_value(scope);
+            },
+            "call_timeout" => policy.total = Duration::from_value(value(SettingKind::time())?),
+            "call_idle_timeout" => policy.idle = Duration::from_value(value(SettingKind::time())?),
+            _ => {
+                let known = keys::TOOL.iter().copied();
+                return Err(self.unknown_key(key, "setting of a tool", known));
+            },
+        }
+        Ok(())
+    }
+
+    /// `credential = { … }`: the source of a secret, and the header that carries it.
+    fn credential(
+        &self,
+        key: &Key<'_>,
+        node: &Node<'_>,
+    ) -> Result<DeclaredCredential, ConfigError> {
+        let (mut found, mut header, mut format) = (Vec::new(), None, None);
+        let members = self.table("credential", node);
+        for (key, node) in members.map_err(|error| error.with_hint(CREDENTIAL_HINT))? {
+            let name = &format!("credential.{}", key.name);
+            match key.name.as_ref() {
+                "env" => found.push(DeclaredSecret::Env(self.variable_name(name, node)?)),
+                "file" => found.push(DeclaredSecret::File(
+                    self.credential_file(name, node)?.into(),
+                )),
+                "command" => found.push(DeclaredSecret::Command(self.texts(name, node)?)),
+                "header" => found.push(DeclaredSecret::Header(self.text(name, node)?)),
+                "as" => header = Some(self.text(name, node)?),
+                "form" => format = Some(self.text(name, node)?),
+                _ => {
+                    let known = keys::CREDENTIAL.iter().chain(keys::CREDENTIAL_HEADER);
+                    return Err(self.unknown_key(key, "part of a credential", known.copied()));
+                },
+            }
+        }
+        let fail = |what: &str| {
+            let error = self.bad_value(what, node, ExcerptPolicy::Hidden);
+            Err(error.with_hint(CREDENTIAL_HINT))
+        };
+        let secret = match (found.pop(), found.is_empty()) {
+            (None, _) => return fail("`credential` does not say where it comes from"),
+            (Some(_), false) => return fail("`credential` comes from more than one place"),
+            (Some(DeclaredSecret::Command(words)), true)
+                if words.first().is_none_or(String::is_empty) =>
+            {
+                return fail("the `command` of `credential` names no program");
+            },
+            (Some(secret), true) => secret,
+        };
+        let credential = DeclaredCredential {
+            secret,
+            header,
+            format,
+            location: self
+                .source
+                .location(key.span.clone(), ExcerptPolicy::KeyOnly),
+        };
+        // A credential that cannot work is an error of the file, not of the first call.
+        credential.to_credential_source(self.base_folder())?;
+        Ok(credential)
+    }
+
+    /// The path of a token. `{identity}` is the only word that stands for something in it.
+    fn credential_file(&self, name: &str, node: &Node<'_>) -> Result<String, ConfigError> {
+        const KNOWN: &str = "identity";
+        let text = self.text(name, node)?;
+        let words = text.split('{').skip(1);
+        let mut words = words.filter_map(|rest| rest.split_once('}').map(|(word, _)| word));
+        let Some(word) = words.find(|word| *word != KNOWN) else {
+            return Ok(text);
+        };
+        let what = format!(
+            "`{{{}}}` stands for nothing in `{name}`",
+            word.escape_debug()
+        );
+        let hint = match closest_match(word, [KNOWN]) {
+            Some(near) => format!("did you mean `{{{near}}}`?"),
+            None => format!("only `{{{KNOWN}}}` stands for something: the name of the caller"),
+        };
+        let error = self.bad_value(what, node, ExcerptPolicy::Hidden);
+        Err(error.with_hint(hint))
+    }
+
+    /// A list without rules is a setting like any other. Of a list with rules, what holds for
+    /// everyone is the setting as well, so that it holds where callers have no names.
+    fn access_list(
+        &self,
+        list: &str,
+        node: &Node<'_>,
+        server: &mut Declaration,
+    ) -> Result<(), ConfigError> {
+        let items = node.as_list().unwrap_or_default();
+        let is_allow = list == "allow";
+        if is_allow && items.is_empty() && node.as_list().is_some() {
+            let what = format!(
+                "`allow` of `{}` is empty, which would allow everything",
+                server.name
+            );
+            let error = self.bad_value(what, node, ExcerptPolicy::KeyAndValue);
+            let hint = "leave it out to allow all; to allow nobody, `enabled = false`";
+            return Err(error.with_hint(hint));
+        }
+        let Some(setting) = ServerSettings::setting(list) else {
+            return Ok(());
+        };
+        if !items
+            .iter()
+            .any(|item| matches!(item.value, Value::Table(_)))
+        {
+            return self.setting(setting, node, &mut server.settings);
+        }
+        let rules = items.iter().map(|item| self.access_rule(list, item));
+        let rules = rules.collect::<Result<_, _>>()?;
+        let policy = &mut server.settings.policy;
+        if is_allow {
+            server.access.allow = rules;
+            policy.allow = server.access.all_allowed_tools().unwrap_or_default();
+        } else {
+            server.access.deny = rules;
+            policy.deny = server.access.tools_denied_to_everyone();
+        }
+        let origin = SettingOrigin::from_location(&self.place(node));
+        server.settings.origins_mut().insert(setting.key, origin);
+        Ok(())
+    }
+
+    fn access_rule(&self, list: &str, item: &Node<'_>) -> Result<AccessRule, ConfigError> {
+        if let Some(tool) = item.as_text() {
+            return Ok(AccessRule {
+                subject: AccessSubject::Everyone,
+                tools: Some(vec![tool.to_owned()]),
+            });
+        }
+        let (mut identity, mut claim, mut has, mut tools) = (None, None, None, None);
+        for (key, node) in self.table(list, item)? {
+            let name = format!("{list}.{}", key.name);
+            match key.name.as_ref() {
+                "identity" => identity = Some(self.nonempty_text(&name, node)?),
+                "claim" => claim = Some(self.nonempty_text(&name, node)?),
+                "has" => has = Some(self.nonempty_text(&name, node)?),
+                "tools" => tools = Some(self.texts(&name, node)?),
+                _ => {
+                    let known = keys::RULE.iter().copied();
+                    return Err(self.unknown_key(key, "part of a rule", known));
+                },
+            }
+        }
+        let fail = |what: &str| {
+            let what = format!("a rule of `{list}` {what}");
+            let error = self.bad_value(what, item, ExcerptPolicy::KeyAndValue);
+            Err(error.with_hint(ACCESS_RULE_HINT))
+        };
+        let subject = match (identity, claim, has) {
+            (None, None, None) => AccessSubject::Everyone,
+            (Some(name), None, None) => AccessSubject::Identity(name),
+            (None, Some(claim), Some(value)) => AccessSubject::Claim { claim, value },
+            (None, Some(_), None) => return fail("does not say what its claim has"),
+            (None, None, Some(_)) => return fail("does not say which claim has it"),
+            (Some(_), _, _) => return fail("is about an identity and about a claim"),
+        };
+        if tools.as_ref().is_some_and(Vec::is_empty) {
+            return fail("is about no tool at all");
+        }
+        Ok(AccessRule { subject, tools })
+    }
+
+    fn nonempty_text(&self, name: &str, node: &Node<'_>) -> Result<String, ConfigError> {
+        let text = self.text(name, node)?;
+        if text.trim().is_empty() {
+            let what = format!("`{name}` is empty");
+            return Err(self.bad_value(what, node, ExcerptPolicy::KeyAndValue));
+        }
+        Ok(text)
+    }
 }
+
+const CREDENTIAL_HINT: &str = "use one of `credential = { env = \"NAME\" }`, `{ file = \"path\" }`, \
+     `{ command = [\"program\"] }` or `{ header = \"X-Name\" }`";
+
+const ACCESS_RULE_HINT: &str = "write `\"tool_*\"`, `{ identity = \"alice\" }` or \
+     `{ claim = \"groups\", has = \"finance\" }`, with `tools = [\"read_*\"]` for some tools alone";

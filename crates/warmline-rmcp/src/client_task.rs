@@ -21,6 +21,7 @@ use warmline_core::exchange::ServerRequestReply;
 use warmline_core::message::params::Params;
 use warmline_core::message::splice::Edit;
 use warmline_core::protocol::meta::LOG_LEVEL;
+use warmline_engine::events::{Event, EventItem, EventSubscription};
 use warmline_upstream::Listener;
 
 use crate::backend::{ActiveSubscription, Backend, PendingNotification};
@@ -28,7 +29,6 @@ use crate::convert::{self, ClientMessage, MessageFromClient, MessageToClient};
 use crate::error::SendError;
 use crate::handlers::{CallHandler, ClientChannel, PendingServerRequests, UnsolicitedHandler};
 use crate::initialize::InitializeParams;
-use crate::lists::ListChanges;
 
 #[derive(Debug)]
 pub(crate) struct ClientTask<B> {
@@ -41,7 +41,8 @@ pub(crate) struct ClientTask<B> {
     notifications: mpsc::Receiver<MessageToClient>,
     /// Receives what the server sends outside calls.
     subscription: Option<Box<dyn ActiveSubscription>>,
-    pub(crate) list_changes: ListChanges,
+    /// Where list changes are read while no session is held; none if nobody wants them.
+    pub(crate) list_events: Option<EventSubscription>,
     /// The era of the server, once it is known.
     era: Option<Era>,
     /// The log level of a modern server, as raw JSON.
@@ -73,7 +74,7 @@ impl<B: Backend> ClientTask<B> {
             },
             notifications,
             subscription: None,
-            list_changes: ListChanges::default(),
+            list_events: None,
             era: None,
             log_level: None,
             is_closed: false,
@@ -132,7 +133,7 @@ impl<B: Backend> ClientTask<B> {
                     }
                 },
                 Some(message) = self.notifications.recv() => return Some(message),
-                changed = self.list_changes.next_changes(self.backend.name()) => {
+                changed = next_list_changes(&mut self.list_events, self.backend.name()) => {
                     // A subscription reports it too.
                     if self.subscription.as_ref().is_none_or(|attended| attended.is_ended()) {
                         self.outgoing.extend(changed);
@@ -271,6 +272,37 @@ impl<B: Backend> ClientTask<B> {
             _ => Some(self.backend.notify(spoken.method, spoken.params)),
         }
     }
+}
+
+/// The lists of a server that changed; waits for ever without events. Dropping it loses nothing.
+async fn next_list_changes(
+    events: &mut Option<EventSubscription>,
+    server: &str,
+) -> Vec<MessageToClient> {
+    loop {
+        let Some(subscription) = events else {
+            return std::future::pending().await;
+        };
+        match subscription.next().await {
+            Some(EventItem::Event(Event::ListChanged {
+                server: whose,
+                list,
+            })) if *whose == *server => return list_changed_messages(&[list]),
+            Some(EventItem::Event(_)) => {},
+            // Any of them may have changed.
+            Some(EventItem::Missed(_)) => {
+                return list_changed_messages(&["tools", "prompts", "resources"]);
+            },
+            None => *events = None,
+        }
+    }
+}
+
+fn list_changed_messages(lists: &[&str]) -> Vec<MessageToClient> {
+    let message = |list: &&str| {
+        convert::notification_message(&format!("notifications/{list}/list_changed"), b"{}")
+    };
+    lists.iter().filter_map(message).collect()
 }
 
 /// More notifications are dropped.

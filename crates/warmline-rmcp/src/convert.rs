@@ -66,16 +66,12 @@ pub(crate) fn notification_message(method: &str, params: &[u8]) -> Option<Messag
     method_message(None, method, params)
 }
 
-/// A server request under our own id; none if it is malformed.
-pub(crate) fn server_request_message(
-    id: &RequestId,
+/// The same, or a server request under an id of ours.
+pub(crate) fn method_message(
+    id: Option<&RequestId>,
     method: &str,
     params: &[u8],
 ) -> Option<MessageToClient> {
-    method_message(Some(id), method, params)
-}
-
-fn method_message(id: Option<&RequestId>, method: &str, params: &[u8]) -> Option<MessageToClient> {
     let method = serde_json::value::to_raw_value(method).ok()?;
     let params: &RawValue = serde_json::from_slice(params).ok()?;
     assemble_message(id, &[("method", &method), ("params", params)]).ok()

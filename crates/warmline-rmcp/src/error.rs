@@ -7,41 +7,38 @@ use warmline_engine::Error;
 
 /// A message of the SDK was not sent: it is malformed, or the server could not be reached.
 #[derive(Debug)]
-pub struct SendError(SendErrorKind);
-
-#[derive(Debug)]
-enum SendErrorKind {
-    Malformed(serde_json::Error),
-    NotDelivered(Box<Error>),
+pub struct SendError {
+    what: &'static str,
+    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl SendError {
     pub(crate) fn malformed(error: serde_json::Error) -> Self {
-        Self(SendErrorKind::Malformed(error))
+        let what = "the message is not one of the protocol";
+        Self {
+            what,
+            source: error.into(),
+        }
     }
 
     pub(crate) fn not_delivered(error: Error) -> Self {
-        Self(SendErrorKind::NotDelivered(Box::new(error)))
+        let what = "the server was not told";
+        Self {
+            what,
+            source: error.into(),
+        }
     }
 }
 
 impl std::fmt::Display for SendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
-            SendErrorKind::Malformed(error) => {
-                write!(f, "the message is not one of the protocol: {error}")
-            },
-            SendErrorKind::NotDelivered(error) => write!(f, "the server was not told: {error}"),
-        }
+        write!(f, "{}: {}", self.what, self.source)
     }
 }
 
 impl std::error::Error for SendError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.0 {
-            SendErrorKind::Malformed(error) => Some(error),
-            SendErrorKind::NotDelivered(error) => Some(&**error),
-        }
+        Some(&*self.source)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rmcp::model::{NumberOrString, RequestId};
@@ -16,10 +16,12 @@ use warmline_upstream::{CallerId, Listener, ReplyFuture, UnsolicitedListener};
 
 use crate::convert::{self, MessageToClient};
 
+type ReplySenders = HashMap<RequestId, oneshot::Sender<ServerRequestReply>>;
+
 /// Server requests that wait for the client's reply.
 #[derive(Debug, Default)]
 pub(crate) struct PendingServerRequests {
-    pending: Mutex<HashMap<RequestId, oneshot::Sender<ServerRequestReply>>>,
+    pending: Mutex<ReplySenders>,
     last_id: AtomicI64,
 }
 
@@ -42,9 +44,7 @@ impl PendingServerRequests {
         self.lock().remove(id)
     }
 
-    fn lock(
-        &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<RequestId, oneshot::Sender<ServerRequestReply>>> {
+    fn lock(&self) -> MutexGuard<'_, ReplySenders> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -74,7 +74,7 @@ impl ClientChannel {
         let (id, reply) = self.server_requests.register();
         let pending = ServerRequestGuard { channel: self, id };
         let ServerRequest { method, params, .. } = question;
-        let Some(message) = convert::server_request_message(&pending.id, &method, &params) else {
+        let Some(message) = convert::method_message(Some(&pending.id), &method, &params) else {
             return ServerRequestReply::Declined;
         };
         if self.sender.send(message).await.is_err() {

@@ -53,7 +53,6 @@ mod convert;
 mod error;
 mod handlers;
 mod initialize;
-mod lists;
 mod transport;
 
 pub use error::SendError;

@@ -10,7 +10,6 @@ use warmline_engine::events::EventSubscription;
 
 use crate::client_task::ClientTask;
 use crate::error::SendError;
-use crate::lists::ListChanges;
 
 /// A transport of the official SDK over a session that Warmline keeps.
 ///
@@ -29,7 +28,7 @@ impl WarmTransport {
     /// [`Warmline::events`](warmline_engine::Warmline::events).
     #[must_use]
     pub fn with_events(mut self, events: EventSubscription) -> Self {
-        self.0.list_changes = ListChanges::from_events(events);
+        self.0.list_events = Some(events);
         self
     }
 }

@@ -24,13 +24,11 @@ use super::reply::{RequestFailure, ServerNames};
 use super::selected_run::SelectedRun;
 use super::{Backend, OpenedSession, open_failure};
 use crate::leftover_runs::{self, LeftoverRun, RunSessionInfo, SessionHolder};
-use crate::output::Note;
-use crate::output::problem::{CliResult, Problem};
+use crate::output::{CliResult, Note, Problem};
 use crate::prompt::PromptListener;
 use crate::target::{Target, TargetSource, TargetSpec, process_folders};
 
 /// A server as a run of this user calls it.
-#[derive(Debug)]
 pub(super) struct EngineSession {
     warmline: Warmline,
     run: Run,
@@ -228,12 +226,8 @@ fn caller(warmline: &Warmline, selected: &SelectedRun) -> Caller {
 }
 
 fn non_run_scope(scope: Option<SessionScope>) -> Option<&'static str> {
-    match scope? {
-        SessionScope::Run => None,
-        SessionScope::Identity => Some("identity"),
-        SessionScope::Call => Some("call"),
-        SessionScope::Server => Some("server"),
-    }
+    let scope = scope.filter(|scope| *scope != SessionScope::Run);
+    scope.map(SessionScope::as_str)
 }
 
 fn not_kept_note(

@@ -23,8 +23,7 @@ use super::selected_run::SelectedRun;
 use super::{Backend, OpenedSession, open_failure, open_session};
 use crate::background::{BackgroundGateway, VERSION, parse_open_failure};
 use crate::leftover_runs::{self, SessionHolder};
-use crate::output::Note;
-use crate::output::problem::{CliResult, Problem};
+use crate::output::{CliResult, Note, Problem};
 use crate::target::{Target, process_folders};
 
 /// Opens a session with the enclosing gateway. State on the server belongs to that program's run and
@@ -58,7 +57,6 @@ pub(super) async fn open_enclosing(
     Ok(opened)
 }
 
-#[derive(Debug)]
 pub(super) struct GatewayRun {
     gateway: BackgroundGateway,
     name: String,
@@ -180,10 +178,10 @@ async fn join_run(
             None => problem,
         }
     })?;
-    serde_json::from_value(joined).map(Some).map_err(|error| {
-        let what = "cannot read the reply of the background gateway";
-        Problem::new(Code::Bug, what).with_cause(error.to_string())
-    })
+    let what = "cannot read the reply of the background gateway";
+    serde_json::from_value(joined)
+        .map(Some)
+        .map_err(Problem::caused(Code::Bug, what))
 }
 
 /// A session with the gateway, in the era that it speaks with the server.
@@ -193,10 +191,9 @@ async fn open_joined(
     joined: &JoinedRun,
     profile: &ClientProfile,
 ) -> CliResult<Session> {
-    let url = Url::parse(&format!("{BASE_URL}{}", joined.path)).map_err(|error| {
-        let what = "the background gateway named no path";
-        Problem::new(Code::Bug, what).with_cause(error.to_string())
-    })?;
+    let what = "the background gateway named no path";
+    let url = Url::parse(&format!("{BASE_URL}{}", joined.path));
+    let url = url.map_err(Problem::caused(Code::Bug, what))?;
     let mut server = ServerTarget::http(target.server.name.clone(), url);
     server.era = Some(joined.era());
     server.dial = Some(Arc::new(gateway.socket_client()));
@@ -207,10 +204,7 @@ async fn open_joined(
 
 impl JoinedRun {
     fn era(&self) -> Era {
-        match self.era.as_str() {
-            "modern" => Era::Modern,
-            _ => Era::Legacy,
-        }
+        Era::parse(&self.era).unwrap_or(Era::Legacy)
     }
 
     /// The run began in another era than the command asks for, and stays in it.
@@ -230,11 +224,6 @@ impl JoinedRun {
 
     /// Facts about the server's session; `own` is about our session with the gateway.
     fn to_facts(&self, own: &ServerFacts) -> ServerFacts {
-        let transport = match self.transport.as_str() {
-            "stdio" => Transport::Stdio,
-            "http+sse" => Transport::HttpSse,
-            _ => Transport::Http,
-        };
         let steps = self.evidence.iter().filter(|_| !self.warm);
         let known = ["server/discover", "initialize", "GET"];
         let evidence = steps.map(|one| Evidence {
@@ -247,7 +236,7 @@ impl JoinedRun {
         ServerFacts {
             era: self.era(),
             version: Version::parse(&self.version).unwrap_or(own.version),
-            transport,
+            transport: Transport::parse(&self.transport).unwrap_or(Transport::Http),
             keeps_session: self.keeps_session,
             evidence: evidence.collect(),
             open_duration: match self.warm {

@@ -13,9 +13,8 @@ use warmline_core::state_loss::state_loss_notice;
 
 use super::CommandSession;
 use crate::background::problem_from_rpc_error;
-use crate::output::JsonFields;
-use crate::output::problem::{CliResult, DeclinedServerRequest, Problem};
-use crate::output::text::truncate;
+use crate::output::problem::DeclinedServerRequest;
+use crate::output::{CliResult, JsonFields, Problem, truncate};
 
 #[derive(Debug)]
 pub(crate) struct TimedReply {
@@ -145,7 +144,7 @@ impl CommandSession<'_> {
     }
 
     fn unknown_method_hint(&self, method: &str) -> String {
-        let version = self.facts().version;
+        let version = self.opened.facts.version;
         if let Some(elsewhere) = Method::find(method).filter(|one| !one.is_in_version(version)) {
             let era = elsewhere.until.era();
             return format!("`{method}` belongs to other versions than {version}: `--era {era}`");

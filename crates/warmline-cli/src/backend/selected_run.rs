@@ -1,6 +1,5 @@
 //! The run a command belongs to: its name, where it is kept, and what happens to it afterwards.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,10 +15,9 @@ use warmline_upstream::{ServerTarget, SizeLimits, Timeouts, TransportConfig};
 
 use crate::hints::did_you_mean;
 use crate::leftover_runs::{LeftoverRun, SessionHolder};
-use crate::output::problem::{CliResult, Problem};
+use crate::output::{CliResult, Problem};
 use crate::target::{
-    ConnectArgs, GenericVariables, Target, TargetSource, TargetSpec, process_folders,
-    records_folder, state_folder,
+    ConnectArgs, Target, TargetSource, TargetSpec, process_folders, records_folder, state_folder,
 };
 
 /// The run a command belongs to.
@@ -38,7 +36,7 @@ pub(crate) struct RunSelectionArgs {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct SelectedRun {
     pub(crate) name: String,
     /// Whether the run ends with the command; otherwise the next command may resume it.
@@ -58,14 +56,6 @@ struct EnclosingGateway {
     url: String,
     token: String,
     servers: Vec<String>,
-}
-
-impl fmt::Debug for EnclosingGateway {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EnclosingGateway")
-            .field("url", &self.url)
-            .finish_non_exhaustive()
-    }
 }
 
 pub(crate) fn check_run_name(name: &str, origin: &str) -> CliResult<()> {
@@ -201,23 +191,18 @@ fn find_enclosing_gateway(run: &str) -> CliResult<Option<EnclosingGateway>> {
 
 /// Whether no option was given that the enclosing gateway does not know.
 fn is_served_by_gateway(args: &RunSelectionArgs, connect: &ConnectArgs) -> bool {
-    let ConnectArgs {
-        header,
-        header_env,
-        env,
-        env_pass,
-        ..
-    } = connect;
-    let paths = [
-        &connect.config,
-        &connect.ca_file,
-        &connect.cwd,
-        &args.state_dir,
-    ];
-    [header, header_env, env, env_pass]
+    let headers = [&connect.header, &connect.header_env];
+    let variables = [&connect.env, &connect.env_pass];
+    let files = [&connect.config, &connect.ca_file];
+    let folders = [&connect.cwd, &args.state_dir];
+    [headers, variables]
+        .as_flattened()
         .iter()
-        .all(|words| words.is_empty())
-        && paths.iter().all(|path| path.is_none())
+        .all(|given| given.is_empty())
+        && [files, folders]
+            .as_flattened()
+            .iter()
+            .all(|path| path.is_none())
 }
 
 fn caller_discriminators(connect: &ConnectArgs) -> Vec<String> {
@@ -242,7 +227,7 @@ impl EnclosingGateway {
         }
         let mut target = Target::from_command_line(server);
         target.source = TargetSource::EnclosingGateway;
-        target.generic_variables = GenericVariables::Ignore;
+        target.takes_generic_variables = false;
         // The gateway applies the limits of the server: ours are never tighter.
         target.settings.timeouts = Timeouts {
             handshake: MAX_WAIT,

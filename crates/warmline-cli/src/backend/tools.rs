@@ -13,8 +13,7 @@ use warmline_upstream::ListKind;
 use super::CommandSession;
 use super::reply::RequestFailure;
 use crate::hints::did_you_mean;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::{format_duration, one_line};
+use crate::output::{CliResult, Problem, format_duration, one_line};
 use crate::target::Target;
 use crate::values::Schema;
 

@@ -11,8 +11,7 @@ use warmline_config::{ConfigError, ConfigFile, FileOrigin, ServerToml, normalize
 use warmline_core::error::code::Code;
 
 use crate::commands::check;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::{JsonFields, Report, style};
+use crate::output::{CliResult, JsonFields, Problem, Report, style};
 use crate::target::{folders_and_trust, process_folders};
 
 const USAGE: &str = "\

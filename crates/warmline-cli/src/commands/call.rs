@@ -8,10 +8,8 @@ use warmline_core::message::params::Params;
 
 use crate::backend::selected_run::{RunSelectionArgs, SelectedRun};
 use crate::backend::{CommandSession, TimedReply, tools};
-use crate::output::Report;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::format_duration;
 use crate::output::tool_content::{is_tool_error, render_result};
+use crate::output::{CliResult, Problem, Report, format_duration};
 use crate::prompt::{PromptListener, ServerRequestArgs};
 use crate::target::{
     ConnectArgs, ExpectedName, Target, TargetArgs, TargetSpec, redact_word, unknown_name_hint,
@@ -146,9 +144,8 @@ async fn call_params(
 }
 
 pub(super) fn parse_params(raw: impl Into<bytes::Bytes>) -> CliResult<Params> {
-    Params::parse(raw.into()).map_err(|error| {
-        Problem::usage("these values make no request").with_cause(error.to_string())
-    })
+    let what = "these values make no request";
+    Params::parse(raw.into()).map_err(Problem::caused(Code::UsageBadArgument, what))
 }
 
 /// Reports the names of arguments; the values only on request.
@@ -179,7 +176,8 @@ fn print_result(
     let result = session.parse_result(reply, "tools/call", &subject)?;
     let is_error = is_tool_error(&result);
     if report.is_json() {
-        let fields = session.reply_fields(("tool", tool), Some(session.is_warm()), reply, &result);
+        let fields =
+            session.reply_fields(("tool", tool), Some(session.opened.is_warm), reply, &result);
         let fields = fields.put("delivery", "answered").put("is_error", is_error);
         report.print_reply(&reply.put_raw(fields));
         return Ok(u8::from(is_error));

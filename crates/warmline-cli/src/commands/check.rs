@@ -5,17 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use warmline_config::trust::TrustStore;
 use warmline_config::{
-    Config, ConfigError, ConfigFile, ConfigFolders, Declaration, FileOrigin, NearMiss, PLACEHOLDER,
-    PlaintextSecret, process_variable,
+    Config, ConfigError, ConfigFile, ConfigFolders, Declaration, FileOrigin, PLACEHOLDER,
+    process_variable,
 };
 use warmline_engine::settings::{EffectiveSetting, SettingOrigin, SettingsGroup as _};
 use warmline_gateway::options::{self, AccessByServer};
 
 use crate::backend::tools;
 use crate::hints::variables::unused_variables;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::{pad_first, pluralize};
-use crate::output::{JsonFields, Report, style};
+use crate::output::{CliResult, JsonFields, Problem, Report, pad_first, pluralize, style};
 use crate::target::folders_and_trust;
 
 const LONG_HELP: &str = "\
@@ -184,18 +182,13 @@ impl CheckedSettings {
 /// Warns of keys that are probably misspelt, of secrets in plain text, and of unset tokens. None of
 /// them is an error for sure.
 fn warn_about_file(file: &ConfigFile, store: &TrustStore, report: &Report) {
-    for NearMiss {
-        server,
-        key,
-        suggestion: meant,
-        ..
-    } in file.near_misses()
-    {
+    for miss in file.near_misses() {
         report.warn(&format!(
-            "`{}` of `{}` in {} has no meaning here: did you mean `{meant}`?",
-            key.escape_debug(),
-            server.escape_debug(),
-            file.path().display()
+            "`{}` of `{}` in {} has no meaning here: did you mean `{}`?",
+            miss.key.escape_debug(),
+            miss.server.escape_debug(),
+            file.path().display(),
+            miss.suggestion
         ));
     }
     for declaration in file.declarations() {
@@ -229,17 +222,13 @@ fn warn_about_gaps(declaration: &Declaration, report: &Report) {
 }
 
 pub(super) fn warn_about_secrets(declaration: &Declaration, report: &Report) {
-    for PlaintextSecret {
-        name,
-        location: place,
-        suggestion: instead,
-        ..
-    } in declaration.plaintext_secrets()
-    {
+    for secret in declaration.plaintext_secrets() {
         report.warn(&format!(
-            "`{}` of `{}` in {place} is a secret in plain text: {instead}",
-            name.escape_debug(),
+            "`{}` of `{}` in {} is a secret in plain text: {}",
+            secret.name.escape_debug(),
             declaration.original_name.escape_debug(),
+            secret.location,
+            secret.suggestion
         ));
     }
 }

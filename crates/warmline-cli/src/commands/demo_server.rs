@@ -5,8 +5,7 @@ use warmline_core::error::code::Code;
 use warmline_testkit::demo_server::{self, DemoServerOptions, ExitReason};
 use warmline_testkit::faults::personality::Personality;
 
-use crate::output::problem::{CliResult, Problem};
-use crate::output::{JsonFields, Report, style};
+use crate::output::{CliResult, JsonFields, Problem, Report, style};
 use crate::signals::until_interrupted;
 use crate::target::EraChoice;
 

@@ -7,14 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use warmline_core::error::code::Code;
 
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::{one_line, pad, pluralize};
-use crate::output::{JsonFields, Report, sanitize, style};
+use crate::output::{
+    CliResult, JsonFields, Problem, Report, one_line, pad, pluralize, sanitize, style,
+};
 use crate::signals::until_interrupted;
 use crate::target::{ConnectArgs, ExpectedName, Target, TargetArgs, TargetSpec};
 
 mod checks;
-mod overview;
 mod session;
 mod settings;
 
@@ -164,7 +163,7 @@ pub(super) async fn run(args: &DoctorArgs, report: &'static Report) -> CliResult
         Some(spec) => until_interrupted(examine_target(spec, args, report))
             .await
             .ok_or_else(|| Problem::new(Code::Cancelled, "interrupted"))??,
-        None => overview::configured_servers(&args.connect)?,
+        None => checks::configured_servers(&args.connect)?,
     };
     examined.findings.sort_by_key(|finding| finding.state);
     let exit = examined.print(report);

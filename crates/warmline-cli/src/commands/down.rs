@@ -8,8 +8,7 @@ use warmline_core::error::code::Code;
 use warmline_platform::clock;
 
 use crate::background::{BackgroundGateway, GatewayLocationArgs};
-use crate::output::problem::{CliResult, Problem};
-use crate::output::{JsonFields, Report};
+use crate::output::{CliResult, JsonFields, Problem, Report};
 
 const LONG_HELP: &str = "\
 Stop the background gateway.

@@ -11,8 +11,7 @@ use crate::backend::selected_run::{SelectedRun, check_run_name, enclosing_run};
 use crate::background::{BackgroundGateway, GatewayLocationArgs, check_version};
 use crate::gateway_host::{ConfigSource, GatewayHost};
 use crate::leftover_runs::{LeftoverRun, LeftoverRunStore, SessionHolder};
-use crate::output::problem::{CliResult, Problem};
-use crate::output::{JsonFields, Report};
+use crate::output::{CliResult, JsonFields, Problem, Report};
 
 const LONG_HELP: &str = "\
 End a run: close its sessions, in the background gateway and those that commands left.

@@ -7,9 +7,7 @@ use warmline_engine::metrics::{CheckResult, HealCause, WordEnum};
 use warmline_gateway::metrics::RejectionReason;
 
 use crate::hints::did_you_mean;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::pad_first;
-use crate::output::{JsonFields, Report, style};
+use crate::output::{CliResult, JsonFields, Problem, Report, pad_first, style};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -255,12 +253,6 @@ const POST_AUTH_REJECTIONS: [(&str, &str); 2] = [
 ];
 
 fn log_reasons() -> impl Iterator<Item = LogReason> {
-    let failures = Reason::ALL.iter().map(|reason| LogReason {
-        word: reason.as_str(),
-        context: FAILURE_CONTEXT,
-        meaning: reason.meaning(),
-        code: Some(reason.code()),
-    });
     let rejections = POST_AUTH_REJECTIONS
         .iter()
         .map(|(word, meaning)| LogReason {
@@ -271,25 +263,26 @@ fn log_reasons() -> impl Iterator<Item = LogReason> {
         });
     let heals = "`session gone`: what showed it";
     let checks = "`check failed`: what was found before a session was used again";
-    failures
-        .chain(documented_words::<RejectionReason>(REJECTION_CONTEXT, None))
+    documented_words(FAILURE_CONTEXT, |reason: Reason| Some(reason.code()))
+        .chain(documented_words(REJECTION_CONTEXT, |_: RejectionReason| {
+            None
+        }))
         .chain(rejections)
-        .chain(documented_words::<HealCause>(
-            heals,
-            Some(Code::SessionLost),
-        ))
-        .chain(documented_words::<CheckResult>(checks, None))
+        .chain(documented_words(heals, |_: HealCause| {
+            Some(Code::SessionLost)
+        }))
+        .chain(documented_words(checks, |_: CheckResult| None))
 }
 
 fn documented_words<W: WordEnum>(
     context: &'static str,
-    code: Option<Code>,
+    code: fn(W) -> Option<Code>,
 ) -> impl Iterator<Item = LogReason> {
     W::ALL.iter().map(move |one| LogReason {
         word: one.as_str(),
         context,
         meaning: one.meaning(),
-        code,
+        code: code(*one),
     })
 }
 

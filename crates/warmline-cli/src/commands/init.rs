@@ -6,9 +6,7 @@ use clap::Args;
 use warmline_config::{ConfigFile, FileOrigin, process_variable};
 
 use crate::commands::add;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::{pad_first, pluralize};
-use crate::output::{JsonFields, Note, Report, style};
+use crate::output::{CliResult, JsonFields, Note, Problem, Report, pad_first, pluralize, style};
 
 const LONG_HELP: &str = "\
 Write a first configuration file, with the servers of desktop clients.
@@ -200,28 +198,20 @@ fn select_imports(
     let in_file = existing.map_or(&[][..], |file| file.servers.as_slice());
     let mut imported: Vec<ImportedServer> = Vec::new();
     for server in found {
-        let ImportedServer {
-            name,
-            client,
-            target,
-            toml,
-            ..
-        } = &server;
+        let (name, target, toml) = (&server.name, &server.target, &server.toml);
         let conflict = if let Some((_, known)) = in_file.iter().find(|(known, _)| known == name) {
             (known != toml)
                 .then(|| format!("`{name}`, {target}; the file has another server of that name"))
         } else if let Some(known) = imported.iter().find(|known| known.name == *name) {
-            (known.toml != *toml).then(|| {
-                format!(
-                    "another `{name}`, {target}; the one of {} is used",
-                    known.client
-                )
-            })
+            let used = known.client;
+            (known.toml != *toml)
+                .then(|| format!("another `{name}`, {target}; the one of {used} is used"))
         } else {
             imported.push(server);
             continue;
         };
         // Many clients have the same servers: that is no conflict.
+        let client = server.client;
         let skipping = |why| Note::new(format!("not imported from {client}: {why}"));
         skipped.extend(conflict.map(skipping));
     }

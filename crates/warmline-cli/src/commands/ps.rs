@@ -7,10 +7,7 @@ use warmline_platform::clock;
 use crate::backend::selected_run::enclosing_run;
 use crate::background::{BackgroundGateway, GatewayInfo, GatewayLocationArgs, check_version};
 use crate::leftover_runs::{LeftoverRun, ResumableRun};
-use crate::output::problem::CliResult;
-use crate::output::table::Column;
-use crate::output::text::pluralize;
-use crate::output::{JsonFields, Report, style};
+use crate::output::{CliResult, Column, JsonFields, Report, pluralize, style};
 
 const LONG_HELP: &str = "\
 Show servers, runs and sessions of the background gateway, and runs that commands left.

@@ -4,10 +4,8 @@ use clap::Args;
 
 use super::call::{CallArgs, parse_params};
 use crate::backend::{CommandSession, TimedReply, tools};
-use crate::output::Report;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::format_duration;
 use crate::output::tool_content::pretty_json;
+use crate::output::{CliResult, Problem, Report, format_duration};
 use crate::prompt::PromptListener;
 use crate::target::ExpectedName;
 use crate::values::Schema;
@@ -68,7 +66,11 @@ fn print_result(
 ) -> CliResult<()> {
     let result = session.parse_result(reply, method, method)?;
     if report.is_json() {
-        let is_warm = session.run_name().map(|_| session.is_warm());
+        let is_warm = session
+            .opened
+            .run_name
+            .as_ref()
+            .map(|_| session.opened.is_warm);
         let fields = session.reply_fields(("method", method), is_warm, reply, &result);
         report.print_reply(&reply.put_raw(fields));
         return Ok(());

@@ -17,12 +17,10 @@ use warmline_gateway::auth::token_store::{self, LOCAL_IDENTITY};
 use warmline_gateway::{Auth, BearerToken, Gateway, GatewayOptions, StartError};
 use warmline_store::keyring::random_bytes;
 
-use super::stdio::LeftoverSessions;
+use super::stdio::record_leftover_sessions;
 use crate::backend::selected_run::check_run_name;
 use crate::gateway_host::{ConfigSource, GatewayArgs, GatewayHost};
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::{format_duration, pluralize};
-use crate::output::{JsonFields, Report};
+use crate::output::{CliResult, JsonFields, Problem, Report, format_duration, pluralize};
 use crate::signals::{Signal, Signals};
 use crate::target::{TargetArgs, state_folder};
 
@@ -105,23 +103,16 @@ pub(super) async fn run(args: &RunArgs, report: &Report) -> CliResult<u8> {
     gateway.drain();
     if is_inherited {
         // The run goes on: closing leaves its sessions to their records.
-        let left = LeftoverSessions {
-            run: Some(&name),
-            config: args.config.as_deref(),
-            state: &state,
-            source: &source,
-            host: &host,
-        };
-        left.record();
+        record_leftover_sessions(&name, args.config.as_deref(), &state, &source, &host);
     } else if let Ok(run) = host.warmline.identity(LOCAL_IDENTITY).join_run(&name) {
         run.end().await;
     }
     host.warmline.close().await;
     savings.print(&name, failed, report);
-    let status = status.map_err(|error| {
-        Problem::new(Code::Bug, "cannot tell how the program ended").with_cause(error.to_string())
-    })?;
-    Ok(exit_code(status))
+    let what = "cannot tell how the program ended";
+    status
+        .map(exit_code)
+        .map_err(Problem::caused(Code::Bug, what))
 }
 
 /// The name of the run: of the command line, of the environment, or a new one. A run of the

@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::json;
 use warmline_core::error::code::Code;
+use warmline_engine::Warmline;
 use warmline_gateway::{Auth, GatewayOptions, LOCAL_IDENTITY, StdioClient, options};
 use warmline_upstream::Transport;
 
@@ -13,8 +14,7 @@ use crate::backend::selected_run::check_run_name;
 use crate::gateway_host::shutdown::{CutCallCounter, ShutdownTimes, close_engine_fast};
 use crate::gateway_host::{ConfigSource, GatewayArgs, GatewayHost};
 use crate::leftover_runs::{self, LeftoverRun, RunSessionInfo, SessionHolder};
-use crate::output::Report;
-use crate::output::problem::{CliResult, Problem};
+use crate::output::{CliResult, Problem, Report};
 use crate::signals::Signals;
 use crate::target::{ConnectArgs, state_folder};
 
@@ -91,57 +91,46 @@ pub(super) async fn run(args: &StdioArgs, report: &Report) -> CliResult<u8> {
     if report.is_stdin_terminal() {
         report.warn_on_stderr(&terminal_warning(&args.gateway));
     }
-    let left = LeftoverSessions {
-        run: args.run.as_deref(),
-        config: args.gateway.config.as_deref(),
-        state: &state,
-        source: &source,
-        host: &host,
+    let record = || {
+        if let Some(run) = &args.run {
+            record_leftover_sessions(run, args.gateway.config.as_deref(), &state, &source, &host);
+        }
     };
-    Ok(serve_client(client, &left, &times).await)
+    Ok(serve_client(client, &host.warmline, record, &times).await)
 }
 
-/// What a named run leaves to the next client or command.
-pub(super) struct LeftoverSessions<'l> {
-    pub(super) run: Option<&'l str>,
-    pub(super) config: Option<&'l Path>,
-    pub(super) state: &'l Path,
-    pub(super) source: &'l ConfigSource,
-    pub(super) host: &'l GatewayHost,
-}
-
-impl LeftoverSessions<'_> {
-    /// Notes the sessions of the run for `ps` and `end`, while they are known. The run is kept
-    /// without the notes too.
-    pub(super) fn record(&self) {
-        let Some(run) = self.run else {
-            return;
+/// Notes the sessions of a named run for `ps` and `end`, while they are known: it leaves them to the next
+/// client or command. The run is kept without the notes too.
+pub(super) fn record_leftover_sessions(
+    run: &str,
+    config: Option<&Path>,
+    state: &Path,
+    source: &ConfigSource,
+    host: &GatewayHost,
+) {
+    let warmline = &host.warmline;
+    let sessions = warmline.snapshot().sessions;
+    // Only sessions over HTTP have a record.
+    let recorded = sessions
+        .iter()
+        .filter(|one| one.run.is_some() && one.transport == Transport::Http.as_str());
+    let servers: BTreeSet<&str> = recorded.map(|one| &*one.server).collect();
+    for server in servers {
+        let session = RunSessionInfo {
+            holder: SessionHolder::StdioClient,
+            run,
+            server,
+            caller: &warmline.identity(LOCAL_IDENTITY),
+            vault: warmline.vault(),
+            records_folder: &host.records_folder,
         };
-        let warmline = &self.host.warmline;
-        let sessions = warmline.snapshot().sessions;
-        // Only sessions over HTTP have a record.
-        let recorded = sessions
-            .iter()
-            .filter(|one| one.run.is_some() && one.transport == Transport::Http.as_str());
-        let servers: BTreeSet<&str> = recorded.map(|one| &*one.server).collect();
-        for server in servers {
-            let session = RunSessionInfo {
-                holder: SessionHolder::StdioClient,
-                run,
-                server,
-                caller: &warmline.identity(LOCAL_IDENTITY),
-                vault: warmline.vault(),
-                records_folder: &self.host.records_folder,
-            };
-            let connect = ConnectArgs {
-                config: self.config.map(Path::to_owned),
-                ..ConnectArgs::default()
-            };
-            let (display_name, spec) = self.source.served_target(server);
-            let note = LeftoverRun::new(&display_name, &spec, &connect, &session);
-            if let Some(note) = note {
-                leftover_runs::save(&note, self.state, warmline.vault());
-            }
+        let connect = ConnectArgs {
+            config: config.map(Path::to_owned),
+            ..ConnectArgs::default()
+        };
+        let (display_name, spec) = source.served_target(server);
+        if let Some(note) = LeftoverRun::new(&display_name, &spec, &connect, &session) {
+            leftover_runs::save(&note, state, warmline.vault());
         }
     }
 }
@@ -172,9 +161,13 @@ fn not_kept_warning(server: &str, run: &str) -> String {
 }
 
 /// Serves until the client closes its end or a signal stops us. Every call is answered first, also a
-/// cut one. Returns the exit code.
-async fn serve_client(pipe: StdioClient, left: &LeftoverSessions<'_>, steps: &ShutdownTimes) -> u8 {
-    let warm = &left.host.warmline;
+/// cut one. `record` runs before sessions are closed. Returns the exit code.
+async fn serve_client(
+    pipe: StdioClient,
+    warm: &Warmline,
+    record: impl Fn(),
+    steps: &ShutdownTimes,
+) -> u8 {
     let mut signals = Signals::register();
     let mut hand = pipe.shutdown_handle();
     let speaking = async {
@@ -199,13 +192,13 @@ async fn serve_client(pipe: StdioClient, left: &LeftoverSessions<'_>, steps: &Sh
         hand.cut_calls();
         let orderly = async {
             hand.finished().await;
-            left.record();
+            record();
             warm.close_within(steps.close).await;
         };
         tokio::select! {
             () = orderly => {},
             _ = signals.next_signal() => {
-                left.record();
+                record();
                 close_engine_fast(warm).await;
             },
         }

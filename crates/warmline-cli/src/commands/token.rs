@@ -11,9 +11,7 @@ use warmline_gateway::auth::token_store::{CreateTokenError, TokenInfo, TokenStor
 use warmline_store::keyring::Keyring;
 
 use crate::hints::did_you_mean;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::table::Column;
-use crate::output::{JsonFields, Report};
+use crate::output::{CliResult, Column, JsonFields, Problem, Report};
 use crate::target::state_folder;
 
 const LONG_HELP: &str = "\

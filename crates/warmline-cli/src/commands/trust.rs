@@ -7,9 +7,9 @@ use warmline_config::{ConfigFile, Declaration, FileOrigin};
 use warmline_core::error::code::Code;
 use warmline_engine::settings::EffectiveSetting;
 
-use crate::output::problem::{CliResult, Problem};
-use crate::output::text::{one_line, pad_first, pluralize};
-use crate::output::{JsonFields, Report, style};
+use crate::output::{
+    CliResult, JsonFields, Problem, Report, one_line, pad_first, pluralize, style,
+};
 use crate::target::folders_and_trust;
 
 const LONG_HELP: &str = "\
@@ -166,6 +166,6 @@ fn print_result(file: &ConfigFile, answer: &str, text: &str, report: &Report) {
     let fields = JsonFields::new()
         .put("file", file.path().display().to_string())
         .put("answer", answer)
-        .put("sha256", file.digest().to_hex());
+        .put("sha256", file.digest());
     report.print_outcome("trust", &fields, text);
 }

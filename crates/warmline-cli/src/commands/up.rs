@@ -12,8 +12,7 @@ use warmline_platform::clock;
 
 use crate::background::{BackgroundGateway, GatewayInfo, check_version};
 use crate::gateway_host::ConfigSource;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::{JsonFields, Report, style};
+use crate::output::{CliResult, JsonFields, Problem, Report, style};
 use crate::target::{positive_duration, state_folder};
 
 mod daemon;
@@ -90,10 +89,8 @@ pub(super) async fn run(args: &UpArgs, report: &Report) -> CliResult<u8> {
 }
 
 fn spawn_gateway(args: &UpArgs, state: &Path, gateway: &BackgroundGateway) -> CliResult<Child> {
-    let failed = |error: io::Error| {
-        let what = "cannot start the background gateway";
-        Problem::new(Code::Bug, what).with_cause(error.to_string())
-    };
+    let failed =
+        |error: io::Error| Problem::caused(Code::Bug, "cannot start the background gateway")(error);
     let log = gateway.open_log()?;
     let stderr = log.try_clone().map_err(failed)?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);

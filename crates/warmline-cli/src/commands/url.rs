@@ -11,8 +11,7 @@ use warmline_gateway::auth::token_store::TokenStore;
 
 use crate::backend::selected_run::check_run_name;
 use crate::hints::did_you_mean;
-use crate::output::problem::{CliResult, Problem};
-use crate::output::{JsonFields, Report};
+use crate::output::{CliResult, JsonFields, Problem, Report};
 use crate::target::{folders_and_trust, state_folder};
 
 mod snippets;

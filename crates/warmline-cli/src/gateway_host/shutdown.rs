@@ -8,12 +8,10 @@ use warmline_core::policy::EngineLimits;
 use warmline_engine::Warmline;
 use warmline_engine::admin::EngineAdmin as _;
 use warmline_gateway::Gateway;
-use warmline_platform::clock;
-use warmline_platform::clock::Instant;
+use warmline_platform::clock::{self, Instant};
 
 use crate::logging;
-use crate::output::Report;
-use crate::output::text::pluralize;
+use crate::output::{Report, pluralize};
 use crate::signals::Signals;
 
 /// For closing sessions and ending programs: a program has 2 s after its input is closed, and 2 s more
@@ -61,14 +59,10 @@ impl<'w> CutCallCounter<'w> {
         }
     }
 
-    fn count(&self) -> u64 {
-        let unknown = calls_with_unknown_outcome(self.warmline).saturating_sub(self.unknown_before);
-        calls_in_flight(self.warmline) + unknown
-    }
-
     /// Logs the count, with `answers` that were not sent. Returns the exit code.
     pub(crate) fn log_and_exit_code(&self, stopped: &str, answers: u64) -> u8 {
-        let cut = self.count() + answers;
+        let unknown = calls_with_unknown_outcome(self.warmline).saturating_sub(self.unknown_before);
+        let cut = calls_in_flight(self.warmline) + unknown + answers;
         tracing::info!(cut, "{stopped}");
         if cut == 0 { 0 } else { CALLS_CUT_EXIT_CODE }
     }

@@ -8,7 +8,7 @@ use warmline_config::{Config, closest_match};
 use warmline_core::error::code::Code;
 
 use crate::hints::find_program;
-use crate::output::problem::Problem;
+use crate::output::Problem;
 use crate::target::{folders_and_trust, redact_word};
 
 pub(crate) fn problem_from_clap(error: &clap::Error) -> Problem {

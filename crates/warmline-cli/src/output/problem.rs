@@ -64,6 +64,11 @@ impl Problem {
         Self::new(Code::UsageBadArgument, message)
     }
 
+    /// For `map_err`: what failed, with the error as its cause.
+    pub(crate) fn caused<E: ToString>(code: Code, message: &str) -> impl FnOnce(E) -> Self {
+        move |error| Self::new(code, message).with_cause(error.to_string())
+    }
+
     pub(crate) fn from_diagnostic(diagnostic: &Diagnostic, delivery: Delivery) -> Self {
         let mut problem = Self::new(diagnostic.code, diagnostic.message.clone());
         problem.0.cause.clone_from(&diagnostic.cause);

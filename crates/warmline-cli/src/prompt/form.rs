@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::output::text::one_line;
-use crate::output::{Report, style};
+use crate::output::{Report, one_line, style};
 use crate::values::{RawObject, Schema};
 
 pub(super) async fn fill_form(report: &Report, params: &[u8]) -> Value {

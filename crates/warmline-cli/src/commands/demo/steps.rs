@@ -9,11 +9,8 @@ use warmline_engine::ToolResult;
 use warmline_platform::clock;
 use warmline_testkit::{ConnectionEnd, CutPoint, Fault, FaultRule};
 
-use super::servers::{DemoGateway, DemoServers, bug, call_counter};
-use super::{DemoOutput, SERVER_COMMAND};
-use crate::output::JsonFields;
-use crate::output::problem::CliResult;
-use crate::output::text::{format_duration, pad};
+use super::{DemoGateway, DemoOutput, DemoServers, SERVER_COMMAND, bug, call_counter};
+use crate::output::{CliResult, JsonFields, format_duration, pad};
 
 /// State is kept over the calls of a run, and gone without one.
 pub(super) async fn show_counter(out: &DemoOutput<'_>, servers: &DemoServers) -> CliResult<()> {

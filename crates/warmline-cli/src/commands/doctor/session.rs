@@ -14,11 +14,9 @@ use warmline_upstream::{
 };
 
 use super::{Finding, FindingState, checks};
-use crate::backend::{CommandSession, Tool};
+use crate::backend::{CommandSession, OpenedSession, Tool};
 use crate::hints;
-use crate::output::Report;
-use crate::output::problem::CliResult;
-use crate::output::text::{format_duration, pluralize, truncate};
+use crate::output::{CliResult, Report, format_duration, pluralize, truncate};
 use crate::prompt::{PromptListener, ServerRequestArgs};
 use crate::target::Target;
 
@@ -58,7 +56,7 @@ pub(super) async fn check_session(target: &Target, report: &'static Report) -> V
     let opening = clock::timeout(limit, opening);
     let what = format!("opening a session to {name}");
     let session = match report.with_progress(&what, opening).await {
-        Ok(Ok(session)) => CommandSession::new(session, target, report),
+        Ok(Ok(session)) => CommandSession::new(OpenedSession::direct(session), target, report),
         Ok(Err(diagnostic)) => return open_failure_findings(target, &diagnostic),
         Err(_) => {
             let message = format!("no answer within {}", format_duration(started.elapsed()));
@@ -66,7 +64,7 @@ pub(super) async fn check_session(target: &Target, report: &'static Report) -> V
             return vec![finding.with_hint("start it by hand and see what it does")];
         },
     };
-    let facts = session.facts().clone();
+    let facts = session.opened.facts.clone();
     let started = clock::now();
     let tools = session.list_tools().await;
     let first_call = started.elapsed();

@@ -10,9 +10,7 @@ use warmline_gateway::options::NO_AUTH_SUMMARY;
 use super::Finding;
 use crate::backend::tools;
 use crate::hints::variables;
-use crate::output::problem::CliResult;
-use crate::output::text::{one_line, pad};
-use crate::output::{JsonFields, Report};
+use crate::output::{CliResult, JsonFields, Report, one_line, pad};
 use crate::target::{Target, process_folders, records_folder};
 
 #[derive(Debug)]

@@ -10,12 +10,11 @@ use warmline_platform::clock;
 
 use super::UpArgs;
 use crate::background::BackgroundGateway;
-use crate::gateway_host::config_watch::ConfigWatch;
 use crate::gateway_host::{
-    ConfigSource, GatewayHost, raise_descriptor_limit, run_until_stopped, shutdown,
+    ConfigSource, ConfigWatch, GatewayHost, raise_descriptor_limit, run_until_stopped, shutdown,
 };
 use crate::logging;
-use crate::output::problem::{CliResult, Problem};
+use crate::output::{CliResult, Problem};
 use crate::signals::Signals;
 
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -51,10 +50,9 @@ pub(super) async fn run(
         lost_log_lines: log_lost,
         ..GatewayOptions::from_settings_without_listener(&host.settings, &host.accesses)?
     };
-    let gateway = Gateway::start_local(host.warmline, options).map_err(|error| {
-        Problem::new(Code::ConfigBadValue, "the background gateway cannot listen")
-            .with_cause(error.to_string())
-    })?;
+    let gateway = Gateway::start_local(host.warmline, options);
+    let what = "the background gateway cannot listen";
+    let gateway = gateway.map_err(Problem::caused(Code::ConfigBadValue, what))?;
     tracing::info!(socket = %location.socket_path().display(), "up");
     let why = run_until_stopped(
         (&gateway, gateway.reload_requests()),

@@ -56,11 +56,7 @@ fn run_assignment(place: &ClientEndpoint) -> String {
 
 /// It opens a session per call: the run in the path joins them.
 fn langchain(place: &ClientEndpoint) -> String {
-    let ClientEndpoint {
-        name,
-        run_url: url_in_run,
-        ..
-    } = place;
+    let (name, url_in_run) = (&place.name, &place.run_url);
     let (run, headers) = (run_assignment(place), header_object(place));
     format!(
         r#"from langchain_mcp_adapters.client import MultiServerMCPClient
@@ -78,7 +74,7 @@ tools = await client.get_tools()"#
 }
 
 fn claude(place: &ClientEndpoint) -> String {
-    let ClientEndpoint { name, url, .. } = place;
+    let (name, url) = (&place.name, &place.url);
     let header = match &place.token {
         Some(token) => format!(" --header \"Authorization: Bearer {token}\""),
         None => String::new(),

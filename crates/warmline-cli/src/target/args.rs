@@ -1,19 +1,105 @@
-//! Options beside a target: headers for a URL, variables and a folder for a program; and
-//! `MCP_SERVER_URL` and `MCP_AUTH_TOKEN`, variables that name no server. They apply to the target of the
-//! command line, or to the only configured server. Options win.
+//! What a command line says about a target: its positional words, and the options beside them: headers
+//! for a URL, variables and a folder for a program; and `MCP_SERVER_URL` and `MCP_AUTH_TOKEN`, variables
+//! that name no server. They apply to the target of the command line, or to the only configured server.
+//! Options win.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::header::AUTHORIZATION;
-use warmline_config::{Declaration, bearer_value, is_cleartext, parse_header, parse_url};
+use warmline_config::{
+    Declaration, bearer_value, is_cleartext, is_variable_name, parse_header, parse_url, redact_url,
+};
 use warmline_core::error::code::Code;
 use warmline_engine::settings::{parse_duration, try_process_variable};
 use warmline_upstream::{HttpConfig, StdioConfig, TransportConfig};
 
-use super::{Target, TargetNote};
-use crate::output::problem::{CliResult, Problem};
+use super::{Target, TargetNote, TargetSpec};
+use crate::output::{CliResult, Problem};
+
+/// A target, with everything positional that a command takes.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TargetArgs {
+    /// A URL or a name, and further words
+    #[arg(value_name = "WORD", num_args = 0.., hide = true)]
+    pub(crate) words: Vec<String>,
+    /// A program that speaks MCP over stdio, with its arguments
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExpectedName {
+    Tool,
+    Method,
+    Nothing,
+}
+
+impl TargetArgs {
+    /// Splits `TARGET NAME REST…`, or `NAME REST…` with a command behind `--`. A missing target or
+    /// name is none: the caller decides whether that is an error.
+    pub(crate) fn split(
+        &self,
+        expected: ExpectedName,
+    ) -> CliResult<(Option<TargetSpec>, Option<&str>, &[String])> {
+        let last = std::env::args_os().next_back();
+        if self.command.is_empty() && last.is_some_and(|last| last == "--") {
+            return Err(Problem::usage("no command behind `--`")
+                .with_hint("a target is a URL, a name, or a command behind `--`"));
+        }
+        let (spec, words) = match (self.command.as_slice(), self.words.as_slice()) {
+            ([], []) => (None, [].as_slice()),
+            ([], [target, rest @ ..]) => (Some(parse_target(target)?), rest),
+            (_, [first, ..]) if first.contains("://") => {
+                let what = "there are two targets: a URL and a command behind `--`";
+                return Err(Problem::usage(what).with_hint("remove one of them"));
+            },
+            (command, words) => (Some(TargetSpec::Command(command.to_vec())), words),
+        };
+        match (expected, words) {
+            (ExpectedName::Nothing, []) => Ok((spec, None, words)),
+            (ExpectedName::Nothing, [extra, ..]) => Err(extra_word_error(extra, &self.command)),
+            (ExpectedName::Tool | ExpectedName::Method, [name, rest @ ..])
+                if !name.contains('=') =>
+            {
+                Ok((spec, Some(name.as_str()), rest))
+            },
+            (ExpectedName::Tool | ExpectedName::Method, _) => Ok((spec, None, words)),
+        }
+    }
+}
+
+pub(crate) fn extra_word_error(extra: &str, command: &[OsString]) -> Problem {
+    Problem::usage(format!("unexpected argument `{}`", redact_word(extra))).with_hint(match command
+    {
+        [] => "give one target: a URL, a name, or a command behind `--`",
+        _ => "with a command behind `--` there is no other target",
+    })
+}
+
+pub(crate) fn parse_target(word: &str) -> CliResult<TargetSpec> {
+    if word.contains("://") {
+        return Ok(TargetSpec::Url(word.to_owned()));
+    }
+    if word.contains('=') {
+        let what = format!("expected a target, not `{}`", redact_word(word));
+        return Err(Problem::usage(what)
+            .with_hint("the target comes first: a URL or a name; or a command last, behind `--`"));
+    }
+    Ok(TargetSpec::Name(word.to_owned()))
+}
+
+/// A word as it may be printed: values, and the query of a URL, may be secret.
+pub(crate) fn redact_word(word: &str) -> String {
+    let shown = match word.split_once('=') {
+        _ if word.contains("://") => redact_url(word),
+        Some((key, _)) => format!("{key}=…"),
+        None => word.to_owned(),
+    };
+    shown.escape_debug().to_string()
+}
 
 /// Options that override how a server is reached.
 #[derive(Clone, Debug, Default, Args)]
@@ -127,14 +213,6 @@ pub(super) fn apply_http_args(
     Ok(())
 }
 
-fn is_variable_name(text: &str) -> bool {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
-}
-
 pub(super) fn apply_stdio_args(
     stdio: &mut StdioConfig,
     connect: &ConnectArgs,
@@ -221,3 +299,53 @@ fn read_variable(variable: &str) -> CliResult<Option<String>> {
 
 pub(crate) const URL_VARIABLE: &str = "MCP_SERVER_URL";
 const TOKEN_VARIABLE: &str = "MCP_AUTH_TOKEN";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(words: &[&str], command: &[&str], named: ExpectedName) -> String {
+        let args = TargetArgs {
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            command: command.iter().map(OsString::from).collect(),
+        };
+        match args.split(named) {
+            Ok((aim, name, rest)) => {
+                let aim = match aim {
+                    Some(TargetSpec::Url(url)) => url,
+                    Some(TargetSpec::Name(name)) => format!("name {name}"),
+                    Some(TargetSpec::Command(words)) => format!("command of {}", words.len()),
+                    None => "nothing".to_owned(),
+                };
+                format!("{aim} | {} | {}", name.unwrap_or("-"), rest.join(" "))
+            },
+            Err(problem) => problem.parts().message.clone(),
+        }
+    }
+
+    #[test]
+    fn words_are_split_by_where_the_target_stands() {
+        use ExpectedName::{Method, Nothing, Tool};
+        #[rustfmt::skip]
+        let table: [(&[&str], &[&str], ExpectedName, &str); 15] = [
+            (&["http://x/mcp", "add", "a=1"],  &[],           Tool,    "http://x/mcp | add | a=1"),
+            (&["github", "add"],               &[],           Tool,    "name github | add | "),
+            (&["add", "a=1"],                  &["npx", "s"], Tool,    "command of 2 | add | a=1"),
+            (&["github", "tools/list"],        &[],           Method,  "name github | tools/list | "),
+            (&["github"],                      &[],           Nothing, "name github | - | "),
+            (&[],                              &["npx"],      Nothing, "command of 1 | - | "),
+            (&[],                              &[],           Nothing, "nothing | - | "),
+            (&["github"],                      &[],           Tool,    "name github | - | "),
+            (&["github", "a=1"],               &[],           Tool,    "name github | - | a=1"),
+            (&[],                              &[],           Tool,    "nothing | - | "),
+            (&["a=1"],                         &[],           Tool,    "expected a target, not `a=…`"),
+            (&["http://x", "add"],             &["npx"],      Tool,    "there are two targets: a URL and a command behind `--`"),
+            (&["github", "more"],              &[],           Nothing, "unexpected argument `more`"),
+            (&["github", "http://x/mcp?key=canary"], &[],     Nothing, "unexpected argument `http://x/mcp?…`"),
+            (&["x/mcp?key=canary"],            &[],           Tool,    "expected a target, not `x/mcp?key=…`"),
+        ];
+        for (words, command, named, expected) in table {
+            assert_eq!(told(words, command, named), expected);
+        }
+    }
+}
