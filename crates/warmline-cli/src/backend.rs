@@ -80,10 +80,9 @@ impl<'a> CommandSession<'a> {
             }
         }
         let of_run = run.map(|run| format!(" of run `{}`", run.name));
+        let (of_run, address) = (of_run.unwrap_or_default(), target.display_address());
         report.print_verbose(&format!(
-            "· opening a session{} to `{name}`: {}",
-            of_run.unwrap_or_default(),
-            target.display_address()
+            "· opening a session{of_run} to `{name}`: {address}"
         ));
         let what = format!("opening a session to {name}");
         let opening = open_backend(target, run, profile);
@@ -148,8 +147,7 @@ impl<'a> CommandSession<'a> {
         };
         let state_lost = result.get("_meta").and_then(|meta| meta.get(STATE_LOST));
         let state_lost = state_lost == Some(&Value::Bool(true));
-        JsonFields::new()
-            .put("server", self.name())
+        JsonFields::with("server", self.name())
             .put(subject.0, subject.1)
             .put("era", self.opened.facts.era.as_str())
             .put("run", &self.opened.run_name)
@@ -203,11 +201,9 @@ impl<'a> CommandSession<'a> {
             },
         };
         let (Reply::Result(raw) | Reply::Error(raw)) = &reply;
-        self.report.print_verbose(&format!(
-            "← {word}, {} bytes, after {}",
-            raw.len(),
-            format_duration(elapsed)
-        ));
+        let (size, took) = (raw.len(), format_duration(elapsed));
+        let report = self.report;
+        report.print_verbose(&format!("← {word}, {size} bytes, after {took}"));
         Ok(TimedReply {
             reply,
             elapsed,
@@ -326,7 +322,7 @@ impl<'a> CommandSession<'a> {
 }
 
 fn print_notes(notes: &[Note], server: &str, run: Option<&str>, report: &Report) {
-    let fields = JsonFields::new().put("server", server).put("run", run);
+    let fields = JsonFields::with("server", server).put("run", run);
     notes.iter().for_each(|note| note.print(&fields, report));
 }
 

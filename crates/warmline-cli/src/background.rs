@@ -402,9 +402,8 @@ pub(crate) fn parse_open_failure(answer: &[u8]) -> Option<(Diagnostic, String)> 
     let error = answer.get("error")?;
     let server = string_member(error, "server")?.to_owned();
     let mut diagnostic = diagnostic_from_fields(error, string_member(error, "what")?);
-    let general = diagnostic
-        .code
-        .advice(Audience::Gateway, delivery_from_fields(error));
+    let delivery = delivery_from_fields(error);
+    let general = diagnostic.code.advice(Audience::Gateway, delivery);
     diagnostic.hint = diagnostic.hint.filter(|hint| hint != general);
     Some((diagnostic, server))
 }
@@ -415,9 +414,8 @@ pub(crate) fn problem_from_rpc_error(raw: &[u8]) -> Option<Problem> {
     let fields = error.pointer("/data/warmline")?;
     let message = string_member(&error, "message").unwrap_or("the call failed");
     // The delivery has its own line.
-    let known = delivery_from_fields(fields)
-        .description()
-        .map(|known| format!("; {known}"));
+    let known = delivery_from_fields(fields).description();
+    let known = known.map(|known| format!("; {known}"));
     let what = known.and_then(|known| message.strip_suffix(&*known));
     Some(problem_from_fields(fields, what.unwrap_or(message)))
 }

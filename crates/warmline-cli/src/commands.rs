@@ -95,14 +95,10 @@ pub(crate) enum CommandLifetime {
 
 impl Command {
     pub(crate) fn lifetime(&self) -> CommandLifetime {
-        if let Self::Serve(_)
-        | Self::Up(up::UpArgs {
-            run_as_daemon: true,
-            ..
-        }) = self
-        {
+        let is_daemon = matches!(self, Self::Up(up) if up.run_as_daemon);
+        if is_daemon || matches!(self, Self::Serve(_)) {
             CommandLifetime::UntilStopped
-        } else if let Self::Stdio(_) | Self::Run(_) = self {
+        } else if matches!(self, Self::Stdio(_) | Self::Run(_)) {
             CommandLifetime::UntilInputClosed
         } else {
             CommandLifetime::OneShot

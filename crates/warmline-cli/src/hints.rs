@@ -1,18 +1,24 @@
-//! Hints for a server that cannot be opened or called, from the diagnostic and the target.
+//! Hints for a server that cannot be opened or called, from the diagnostic and the target: its program,
+//! the variables that it misses, its URL.
 
-use warmline_config::closest_match;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use warmline_config::{Declaration, closest_match, ignored_variables};
 use warmline_core::delivery::Delivery;
 use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::Diagnostic;
-use warmline_upstream::{HttpConfig, StdioConfig, TransportConfig, withheld_variables};
+use warmline_engine::settings::{RETIRED_VARIABLES, process_variable};
+use warmline_upstream::{
+    HttpConfig, ServerTarget, StdioConfig, TransportConfig, withheld_variables,
+};
 
 use crate::output::problem::{cli_hint, gateway_token_hint};
 use crate::output::{Problem, format_duration};
-use crate::target::{Target, TargetSource, has_headers};
+use crate::target::{Target, TargetSource, URL_VARIABLE, has_headers};
 
 pub(crate) mod command_line;
-pub(crate) mod find_program;
-pub(crate) mod variables;
 
 /// The hint on the name that was probably meant.
 pub(crate) fn did_you_mean<'n>(
@@ -50,11 +56,10 @@ impl Target {
         Some(format!("the token that was sent comes from {from}; {todo}"))
     }
 
-    /// Names the variables that a program misses, judging by its output.
     pub(crate) fn hint_for_missing_variable(&self, output: &str) -> Option<String> {
         match &self.server.transport {
             TransportConfig::Stdio(stdio) => {
-                variables::missing_variable_hint(stdio, output, self.declared_in())
+                missing_variable_hint(stdio, output, self.declared_in())
             },
             TransportConfig::Http(_) => None,
         }
@@ -218,6 +223,164 @@ pub(crate) fn readable_certificate_error(why: &str) -> String {
     }
 }
 
+/// Names the variables that a program misses, judging by its output.
+fn missing_variable_hint(
+    stdio: &StdioConfig,
+    output: &str,
+    declared_in: Option<&str>,
+) -> Option<String> {
+    let withheld = withheld_variables(stdio);
+    let mentioned = find_mentioned_variables(&withheld, output);
+    if !mentioned.is_empty() {
+        let what = match mentioned.as_slice() {
+            [one] => format!("`{one}` is set here, but not passed to the program"),
+            many => format!(
+                "`{}` are set here, but not passed to the program",
+                many.join("`, `")
+            ),
+        };
+        let options = mentioned.iter().map(|one| format!("--env-pass {one}"));
+        let options = options.collect::<Vec<_>>().join(" ");
+        return Some(match declared_in {
+            None => format!("{what}: `{options}`"),
+            Some(place) => format!(
+                "{what}: `env_pass = [\"{}\"]` at {place}, or `{options}` for one command",
+                mentioned.join("\", \"")
+            ),
+        });
+    }
+    let wanted = find_requested_variable(output)
+        .filter(|name| !stdio.env.contains_key(*name) && process_variable(name).is_none())?;
+    let is_passed = stdio.env_pass.iter().any(|name| name == wanted);
+    Some(match (is_passed, declared_in) {
+        (true, _) => format!("set `{wanted}`: it is passed on, but not set"),
+        (false, None) => format!("set `{wanted}`, and pass it on: `--env-pass {wanted}`"),
+        (false, Some(place)) => {
+            format!("set `{wanted}`, and pass it on: `env_pass = [\"{wanted}\"]` at {place}")
+        },
+    })
+}
+
+/// The variables that a text names as whole words; at most three.
+fn find_mentioned_variables<'n>(names: &'n [String], text: &str) -> Vec<&'n str> {
+    let names = names.iter().map(String::as_str);
+    let named =
+        names.filter(|name| is_variable_name(name) && split_words(text).any(|word| word == *name));
+    named.take(3).collect()
+}
+
+fn find_requested_variable(text: &str) -> Option<&str> {
+    let is_about_variable = |line: &&str| {
+        let line = line.to_ascii_lowercase();
+        ["environment variable", "env var", "env variable"]
+            .iter()
+            .any(|words| line.contains(words))
+    };
+    let line = text.lines().find(is_about_variable)?;
+    split_words(line).find(|word| is_variable_name(word) && word.contains('_'))
+}
+
+/// Whether a word can only be the name of a variable: upper case, and not a short word.
+fn is_variable_name(word: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    word.len() >= 4
+        && word.bytes().all(is_letter)
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
+/// Variables that look like ours and are not read, each as a message and a hint.
+pub(crate) fn unused_variables(servers: &[&Declaration]) -> Vec<(String, String)> {
+    let strays = ignored_variables().into_iter().map(|stray| {
+        let message = format!("{} is set, but nothing reads it", stray.variable);
+        let hint = match stray.suggestion {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None if stray.variable == RETIRED_VARIABLES[0] => {
+                "name the variable for its server: `credential = { env = \"…\" }`".to_owned()
+            },
+            None if RETIRED_VARIABLES.contains(&stray.variable.as_str()) => {
+                "set it for the server that needs it: `sessions = \"always\"`".to_owned()
+            },
+            None => "remove it: no setting has this name".to_owned(),
+        };
+        (message, hint)
+    });
+    strays.chain(unused_generic_url(servers)).collect()
+}
+
+fn unused_generic_url(servers: &[&Declaration]) -> Option<(String, String)> {
+    process_variable(URL_VARIABLE).filter(|url| !url.is_empty())?;
+    let is_named = |server: &&Declaration| server.url_env.as_deref() == Some(URL_VARIABLE);
+    if servers.len() < 2 || servers.iter().any(is_named) {
+        return None;
+    }
+    Some((
+        format!(
+            "{URL_VARIABLE} is set, but applies to none of {} servers",
+            servers.len()
+        ),
+        format!("name it for its server: `url_env = \"{URL_VARIABLE}\"`"),
+    ))
+}
+
+/// Where the program of a server is, found without starting anything, so without the PATH of the login
+/// shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProgramLookup {
+    Found(String),
+    Missing(String),
+    Unknown(&'static str),
+}
+
+impl ProgramLookup {
+    /// Searches as the server would be started. Variables in its path are redacted.
+    pub(crate) fn find(stdio: &StdioConfig) -> Self {
+        let (program, folder) = (&stdio.program, stdio.cwd.clone().unwrap_or_default());
+        let found = |says: String| Self::Found(stdio.redact_substituted(says));
+        let missing = |says: String| Self::Missing(stdio.redact_substituted(says));
+        if program.contains('/') {
+            return match is_program(&folder.join(program)) {
+                true => found(format!("{program} can be executed")),
+                false => missing(format!("there is no program {program}")),
+            };
+        }
+        let own = stdio.env.get("PATH").map(OsString::from);
+        let Some(path) = own.or_else(|| std::env::var_os("PATH")) else {
+            return Self::Unknown("PATH is not set");
+        };
+        let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        let count = folders.len();
+        let mut numbered = (1..).zip(&folders);
+        match numbered.find(|(_, place)| is_program(&folder.join(place).join(program))) {
+            Some((number, place)) => found(format!(
+                "{program} → {}/{program} (folder {number} of {count} in PATH)",
+                place.display()
+            )),
+            None => missing(format!(
+                "`{program}` is in none of the {count} folders of PATH"
+            )),
+        }
+    }
+}
+
+pub(crate) fn is_on_path(word: &str) -> bool {
+    let server = ServerTarget::stdio("it", word, [""; 0]);
+    match &server.transport {
+        TransportConfig::Stdio(stdio) => {
+            matches!(ProgramLookup::find(stdio), ProgramLookup::Found(_))
+        },
+        TransportConfig::Http(_) => false,
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +396,36 @@ mod tests {
         ];
         for (why, plain) in table {
             assert_eq!(readable_certificate_error(why), plain);
+        }
+    }
+
+    #[test]
+    fn a_variable_is_named_by_a_word_of_its_own() {
+        let names = ["BRAVE_API_KEY", "PWD", "Path", "HOSTNAME"].map(str::to_owned);
+        #[rustfmt::skip]
+        let table: [(&str, &[&str]); 5] = [
+            ("Error: BRAVE_API_KEY environment variable is required", &["BRAVE_API_KEY"]),
+            ("KeyError: 'BRAVE_API_KEY'\n  at HOSTNAME",              &["BRAVE_API_KEY", "HOSTNAME"]),
+            ("MY_BRAVE_API_KEY is missing",                           &[]),
+            ("PWD and Path are no news",                              &[]),
+            ("",                                                      &[]),
+        ];
+        for (said, expected) in table {
+            assert_eq!(find_mentioned_variables(&names, said), expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_speaks_of_a_variable_names_one() {
+        #[rustfmt::skip]
+        let table = [
+            ("Error: SLACK_BOT_TOKEN environment variable is required", Some("SLACK_BOT_TOKEN")),
+            ("boom\nplease set the env var `A_KEY` first",              Some("A_KEY")),
+            ("an environment variable is missing",                      None),
+            ("SLACK_BOT_TOKEN is no good",                              None),
+        ];
+        for (said, expected) in table {
+            assert_eq!(find_requested_variable(said), expected, "{said}");
         }
     }
 }

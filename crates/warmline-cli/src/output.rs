@@ -20,16 +20,14 @@ mod fields;
 mod note;
 pub(crate) mod problem;
 pub(crate) mod style;
-mod table;
 mod text;
 pub(crate) mod tool_content;
 
 pub(crate) use fields::JsonFields;
 pub(crate) use note::Note;
 pub(crate) use problem::{CliResult, Problem};
-pub(crate) use table::Column;
 pub(crate) use text::{
-    collapse_whitespace, first_line, format_duration, one_line, pad, pad_first, pluralize,
+    Column, collapse_whitespace, first_line, format_duration, one_line, pad, pad_first, pluralize,
     sanitize, truncate,
 };
 
@@ -205,7 +203,7 @@ impl Report {
         let head: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
         let cells = |row: &T| columns.iter().map(|(_, text)| text(row)).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
-        for line in table::table_lines(&head, &rows, self.stdout_width()) {
+        for line in text::table_lines(&head, &rows, self.stdout_width()) {
             self.print(&line);
         }
     }
@@ -236,13 +234,13 @@ impl Report {
     }
 
     pub(crate) fn warn(&self, what: &str) {
-        let fields = JsonFields::new().put("what", what);
+        let fields = JsonFields::with("what", what);
         self.print_notice(&format!("note: {what}"), &fields);
     }
 
     /// The same to stderr: stdout belongs to another program, or a log is written there.
     pub(crate) fn warn_on_stderr(&self, what: &str) {
-        self.print_notice_to_stderr(what, &JsonFields::new().put("what", what));
+        self.print_notice_to_stderr(what, &JsonFields::with("what", what));
     }
 
     pub(crate) fn print_verbose(&self, text: &str) {

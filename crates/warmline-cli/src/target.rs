@@ -183,11 +183,8 @@ impl Target {
             return Err(Problem::usage("the command behind `--` is not text"));
         };
         let name = command_name(program, args);
-        Ok(Self::from_command_line(ServerTarget::stdio(
-            name,
-            *program,
-            args.iter().copied(),
-        )))
+        let server = ServerTarget::stdio(name, *program, args.iter().copied());
+        Ok(Self::from_command_line(server))
     }
 
     fn from_config(name: &str, connect: &ConnectArgs) -> CliResult<Self> {
@@ -337,9 +334,8 @@ pub(crate) fn records_folder(state: &Path) -> PathBuf {
 fn command_name(program: &str, args: &[&str]) -> String {
     let stem = |path: &str| {
         let file = path.rsplit('/').next().unwrap_or(path);
-        file.trim_end_matches(".js")
-            .trim_end_matches(".py")
-            .to_owned()
+        let file = file.trim_end_matches(".js");
+        file.trim_end_matches(".py").to_owned()
     };
     let starter = stem(program);
     let started = match starter.as_str() {
@@ -354,11 +350,9 @@ fn command_name(program: &str, args: &[&str]) -> String {
         Some((scope, "mcp" | "server" | "mcp-server")) if scope.starts_with('@') => word.to_owned(),
         _ => stem(word),
     });
-    plain
-        .as_deref()
-        .and_then(normalize_name)
-        .or_else(|| normalize_name(&starter))
-        .unwrap_or_else(|| "server".to_owned())
+    let name = plain.as_deref().and_then(normalize_name);
+    let name = name.or_else(|| normalize_name(&starter));
+    name.unwrap_or_else(|| "server".to_owned())
 }
 
 fn strip_package_version(package: &str) -> &str {

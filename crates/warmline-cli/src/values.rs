@@ -283,10 +283,8 @@ impl RawObject {
     }
 
     pub(crate) fn member(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(other, _)| other == name)
-            .map(|(_, value)| value.get())
+        let found = self.0.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.get())
     }
 
     fn insert(&mut self, name: &str, value: Box<RawValue>) {
@@ -298,11 +296,9 @@ impl RawObject {
 
     fn into_bytes(self) -> Bytes {
         let name = |name: &str| serde_json::Value::from(name).to_string();
-        let members: Vec<String> = self
-            .0
-            .iter()
-            .map(|(n, value)| format!("{}:{}", name(n), value.get()))
-            .collect();
+        let members = self.0.iter();
+        let members = members.map(|(n, value)| format!("{}:{}", name(n), value.get()));
+        let members: Vec<String> = members.collect();
         Bytes::from(format!("{{{}}}", members.join(",")))
     }
 }

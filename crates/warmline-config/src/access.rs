@@ -33,10 +33,8 @@ impl DeclaredAccess {
     pub(crate) fn tools_denied_to_everyone(&self) -> Vec<String> {
         let rules = self.deny.iter();
         let rules = rules.filter(|rule| rule.subject == AccessSubject::Everyone);
-        rules
-            .filter_map(|rule| rule.tools.clone())
-            .flatten()
-            .collect()
+        let tools = rules.filter_map(|rule| rule.tools.clone());
+        tools.flatten().collect()
     }
 }
 

@@ -94,14 +94,12 @@ impl Declaration {
         name: String,
         original_name: &str,
         (span, show): (Range<usize>, ExcerptPolicy),
-        expansion: Expansion,
     ) -> Self {
         Self {
             name,
             original_name: original_name.to_owned(),
             location: source.location(span.clone(), show),
             span,
-            expansion,
             base_folder: source.file.parent().unwrap_or(Path::new("")).to_owned(),
             ..Self::default()
         }
@@ -215,10 +213,8 @@ impl Declaration {
         if self.command.is_none() && self.url.is_none() && self.descriptor.slug.is_none() {
             names.extend(self.url_env.clone());
         }
-        let secret = self
-            .credential
-            .as_ref()
-            .map(|credential| &credential.secret);
+        let credential = self.credential.as_ref();
+        let secret = credential.map(|credential| &credential.secret);
         if let Some(DeclaredSecret::Env(name)) = secret
             && self.auth_env.iter().all(is_unset)
         {

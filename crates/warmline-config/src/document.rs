@@ -115,13 +115,10 @@ impl Node<'_> {
 pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<String, String> {
     let bytes = private_file::read_limited(path, limit).map_err(|error| {
         let text = error.to_string();
+        // The words of the system, without its number.
+        let words = text.split(" (os error").next().unwrap_or_default();
         match error.raw_os_error() {
-            // The words of the system, without its number.
-            Some(_) => text
-                .split(" (os error")
-                .next()
-                .unwrap_or_default()
-                .to_lowercase(),
+            Some(_) => words.to_lowercase(),
             None => text,
         }
     })?;
@@ -147,11 +144,8 @@ pub(crate) fn parse_toml(source: SourceFile<'_>) -> Result<Node<'_>, ConfigError
 
 /// The name of the file without its folder.
 pub(crate) fn file_name(source: SourceFile<'_>) -> Cow<'_, str> {
-    source
-        .file
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
+    let name = source.file.file_name().unwrap_or_default();
+    name.to_string_lossy()
 }
 
 impl<'t> From<Spanned<DeValue<'t>>> for Node<'t> {

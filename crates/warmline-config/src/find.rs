@@ -68,12 +68,8 @@ impl ConfigFolders {
         }
         own.extend(join(&self.system, CONFIG_FOLDER_FILES, FileOrigin::System));
         // A working folder that is a configuration folder holds trusted files.
-        let mut files = join(
-            &self.working,
-            WORKING_FOLDER_FILES,
-            FileOrigin::WorkingFolder,
-        )
-        .to_vec();
+        let origin = FileOrigin::WorkingFolder;
+        let mut files = join(&self.working, WORKING_FOLDER_FILES, origin).to_vec();
         files.retain(|(path, _)| own.iter().all(|(other, _)| other != path));
         files.extend(own);
         files

@@ -180,10 +180,8 @@ impl<'t> JsonParser<'t> {
         let cause = error.to_string();
         let cause = cause.split(" at line ").next().unwrap_or_default();
         let lines = self.rest().split_inclusive('\n');
-        let before: usize = lines
-            .take(error.line().saturating_sub(1))
-            .map(str::len)
-            .sum();
+        let before = lines.take(error.line().saturating_sub(1));
+        let before: usize = before.map(str::len).sum();
         // The column counts the bytes of the line up to the fault.
         let at = self.at + before + error.column().saturating_sub(1);
         self.at = self.source.text.floor_char_boundary(at);

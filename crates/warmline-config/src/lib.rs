@@ -28,7 +28,6 @@ mod file;
 mod find;
 pub mod gateway_settings;
 mod handoff;
-mod ignored_variables;
 mod json;
 mod keys;
 mod mcp_servers;
@@ -57,7 +56,7 @@ pub use file::{ConfigFile, TrustedDeclaration, TrustedFile};
 pub use find::{ConfigFolders, FileOrigin};
 pub use gateway_settings::GatewaySettings;
 pub use handoff::ServerHandoff;
-pub use ignored_variables::{IgnoredVariable, ignored_variables};
+pub use keys::{IgnoredVariable, ignored_variables};
 pub use plaintext_secrets::PlaintextSecret;
 pub use reader::NearMiss;
 pub use redaction::{PLACEHOLDER, redact_command, redact_url};
@@ -223,14 +222,10 @@ impl Config {
         let hint = match (closest_match(name, names.iter().copied()), names.len()) {
             (Some(near), _) => format!("did you mean `{near}`?"),
             (None, 0) if !self.files.is_empty() => {
-                let paths = self
-                    .files
-                    .iter()
-                    .map(|file| file.path.display().to_string());
-                format!(
-                    "{} declares no server",
-                    paths.collect::<Vec<_>>().join(", ")
-                )
+                let files = self.files.iter();
+                let paths = files.map(|file| file.path.display().to_string());
+                let paths = paths.collect::<Vec<_>>().join(", ");
+                format!("{paths} declares no server")
             },
             (None, 0) => {
                 "no configuration was found; give a URL, or a command behind `--`, or add \

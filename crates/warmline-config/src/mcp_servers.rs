@@ -158,14 +158,12 @@ fn read_server(
     near_misses.extend(misses);
     let place = (entry.node.span.clone(), ExcerptPolicy::Hidden);
     let name = normalize_name(written).unwrap_or_default();
-    let mut server = Declaration::new(reader.source, name, written, place, Expansion::Variables);
-    let command = entry
-        .text("command")?
-        .filter(|command| !command.text.is_empty());
-    let args = entry
-        .read(&["args"], |path, node| entry.texts(path, node))?
-        .unwrap_or_default();
-    server.command = command.map(|command| [vec![command], args].concat());
+    let mut server = Declaration::new(reader.source, name, written, place);
+    server.expansion = Expansion::Variables;
+    let command = entry.text("command")?;
+    let command = command.filter(|command| !command.text.is_empty());
+    let args = entry.read(&["args"], |path, node| entry.texts(path, node))?;
+    server.command = command.map(|command| [vec![command], args.unwrap_or_default()].concat());
     server.url = entry.text("url")?;
     let text = |path: &str, node: &Node<'_>| reader.text(path, node);
     let headers = entry.read(&["headers"], |path, node| {
@@ -191,11 +189,10 @@ fn read_server(
         None
     });
     server.check_transport(kind).map_err(|error| match near {
-        Some(near) => error.with_hint(format!(
-            "did you mean `{}` by `{}`?",
-            near.suggestion,
-            near.key.escape_debug()
-        )),
+        Some(near) => {
+            let (meant, key) = (near.suggestion, near.key.escape_debug());
+            error.with_hint(format!("did you mean `{meant}` by `{key}`?"))
+        },
         None => error,
     })?;
     if server.name.is_empty() {
@@ -238,10 +235,8 @@ impl Entry<'_> {
         let is_open = |at: usize| !raw.get(at..).unwrap_or_default().contains('}');
         let at = starts.find(|(at, _)| is_open(*at)).map_or(0, |(at, _)| at);
         let start = node.span.start + at;
-        let place = self
-            .reader
-            .source
-            .location(start..start + 2, ExcerptPolicy::Hidden);
+        let source = self.reader.source;
+        let place = source.location(start..start + 2, ExcerptPolicy::Hidden);
         let what = format!("a `${{` of `{}` is not closed by a `}}`", self.server);
         Err(ConfigError::new(Code::ConfigBadValue, what)
             .with_location(place)
@@ -266,10 +261,8 @@ impl Entry<'_> {
     fn texts(&self, path: &str, node: &Node<'_>) -> Result<Vec<SensitiveText>, ConfigError> {
         let items = node.as_list();
         let items = items.ok_or_else(|| self.reader.type_error(path, "a list of texts", node))?;
-        items
-            .iter()
-            .map(|item| self.expandable(path, item))
-            .collect()
+        let texts = items.iter().map(|item| self.expandable(path, item));
+        texts.collect()
     }
 
     /// Values of `env` are texts, but people write numbers and truth values as well.
@@ -376,13 +369,7 @@ fn to_declaration(
     let (name, original_name) = capability_names(text(metadata, "server_name")?, url.as_deref())
         .map_err(|what| reader.bad_value(what, entry, ExcerptPolicy::Hidden))?;
     let place = (entry.span.clone(), ExcerptPolicy::Hidden);
-    let mut server = Declaration::new(
-        reader.source,
-        name,
-        &original_name,
-        place,
-        Expansion::Disabled,
-    );
+    let mut server = Declaration::new(reader.source, name, &original_name, place);
     let url = metadata.member(&["server_url"]).zip(url);
     server.url = url.map(|(node, url)| reader.sensitive_text(url, node));
     let variable = |key, default: &str| {

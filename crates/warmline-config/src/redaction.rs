@@ -405,24 +405,15 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     let last = last.into_iter().next().unwrap_or_default();
     // `--token-env` names a variable, `--author` a person.
     let name = name.replace("authoriz", "auth-").replace("author", "");
-    let has_part = SECRET_NAME_PARTS.iter().any(|part| name.contains(part));
+    let mut parts = SECRET_NAME_PARTS.split(' ');
+    let has_part = parts.any(|part| name.contains(part));
     !NON_SECRET_SUFFIXES.contains(&last) && (has_part || SECRET_WORDS.contains(&last))
 }
 
 /// Only as whole words: `--bypass` and `--path` are none.
 const SECRET_WORDS: &[&str] = &["pass", "pat", "pwd"];
 
-const SECRET_NAME_PARTS: &[&str] = &[
-    "key",
-    "token",
-    "secret",
-    "passw",
-    "auth",
-    "credential",
-    "cookie",
-    "bearer",
-    "dsn",
-];
+const SECRET_NAME_PARTS: &str = "key token secret passw auth credential cookie bearer dsn";
 
 /// Names with these endings say where a secret is, or of which kind.
 const NON_SECRET_SUFFIXES: &[&str] = &[

@@ -61,13 +61,7 @@ impl Reader<'_> {
     fn server(&self, key: &Key<'_>, node: &Node<'_>) -> Result<Option<Declaration>, ConfigError> {
         let name = &*key.name;
         let place = (key.span.clone(), ExcerptPolicy::KeyOnly);
-        let mut server = Declaration::new(
-            self.source,
-            name.to_owned(),
-            name,
-            place,
-            Expansion::Disabled,
-        );
+        let mut server = Declaration::new(self.source, name.to_owned(), name, place);
         if let Some(problem) = name_problem(name) {
             let what = format!("`{name}` cannot be the name of a server: {problem}");
             self.keep::<()>(Err(server.bad_value(what)));
@@ -171,9 +165,8 @@ impl Reader<'_> {
             return Err(self.bad_value(what, node, ExcerptPolicy::Hidden));
         }
         let words = words.into_iter().zip(items);
-        Ok(words
-            .map(|(word, item)| self.sensitive_text(word, item))
-            .collect())
+        let words = words.map(|(word, item)| self.sensitive_text(word, item));
+        Ok(words.collect())
     }
 
     /// A text that is sent as it stands. One with a variable is refused: the server would get the
@@ -185,17 +178,15 @@ impl Reader<'_> {
         hint: VariableHint,
     ) -> Result<SensitiveText, ConfigError> {
         let text = self.text(name, node)?;
-        let Some(variable) = expand::variable_names(&text, Expansion::Variables)
-            .into_iter()
-            .next()
-        else {
+        let variables = expand::variable_names(&text, Expansion::Variables);
+        let Some(variable) = variables.first() else {
             return Ok(self.sensitive_text(text, node));
         };
         let file = file_name(self.source);
         let shown = variable.escape_debug();
         let what = format!("{file} does not fill in `${{{shown}}}`");
         let error = self.bad_value(what, node, ExcerptPolicy::Hidden);
-        Err(error.with_hint(hint(&variable)))
+        Err(error.with_hint(hint(variable)))
     }
 
     /// The name of a variable. Anything else may be the secret itself, and is not repeated.
@@ -237,11 +228,8 @@ impl Reader<'_> {
     ) -> Result<(), ConfigError> {
         let value = self.setting_value(setting.key, &setting.kind, node)?;
         let value = settings::resolve_path(value, self.base_folder());
-        into.set_value(
-            setting,
-            value,
-            SettingOrigin::from_location(&self.place(node)),
-        );
+        let origin = SettingOrigin::from_location(&self.place(node));
+        into.set_value(setting, value, origin);
         Ok(())
     }
 
@@ -377,10 +365,8 @@ impl Reader<'_> {
         let Some(setting) = ServerSettings::setting(list) else {
             return Ok(());
         };
-        if !items
-            .iter()
-            .any(|item| matches!(item.value, Value::Table(_)))
-        {
+        let is_rule = |item: &Node<'_>| matches!(item.value, Value::Table(_));
+        if !items.iter().any(is_rule) {
             return self.setting(setting, node, &mut server.settings);
         }
         let rules = items.iter().map(|item| self.access_rule(list, item));

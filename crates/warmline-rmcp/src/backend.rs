@@ -70,9 +70,8 @@ impl Backend for ServerHandle {
     fn facts(&self) -> impl Future<Output = Result<Arc<ServerFacts>, ErrorData>> + Send + 'static {
         let server = self.clone();
         async move {
-            Self::info(&server)
-                .await
-                .map_err(|error| to_error_data(&error))
+            let facts = Self::info(&server).await;
+            facts.map_err(|error| to_error_data(&error))
         }
     }
 

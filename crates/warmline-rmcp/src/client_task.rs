@@ -182,7 +182,7 @@ impl<B: Backend> ClientTask<B> {
     }
 
     fn initialize(&mut self, id: RequestId, params: &Params) {
-        let hello = match InitializeParams::parse(params) {
+        let hello = match serde_json::from_slice::<InitializeParams>(params.raw()) {
             Ok(hello) => hello,
             Err(error) => {
                 let error = ErrorData::invalid_params(error.to_string(), None);

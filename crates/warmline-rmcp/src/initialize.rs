@@ -5,7 +5,6 @@ use rmcp::model::RequestId;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use warmline_core::era::{Era, Version};
-use warmline_core::message::params::Params;
 use warmline_upstream::{ClientProfile, ServerFacts};
 
 use crate::convert::{self, MessageToClient};
@@ -38,10 +37,6 @@ struct InitializeResult<'a> {
 }
 
 impl InitializeParams {
-    pub(crate) fn parse(params: &Params) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(params.raw())
-    }
-
     pub(crate) fn client_profile(&self) -> ClientProfile {
         let capabilities = self.capabilities.as_deref().map_or("{}", RawValue::get);
         ClientProfile {

@@ -106,9 +106,7 @@ impl CommandSession<'_> {
         match &reply.reply {
             Reply::Result(raw) => serde_json::from_slice(raw).map_err(|error| {
                 let what = format!("cannot read the answer of `{}` to {subject}", self.name());
-                Problem::new(Code::BadAnswer, what)
-                    .with_cause(error.to_string())
-                    .with_delivery(Delivery::Answered)
+                Problem::caused(Code::BadAnswer, &what)(error).with_delivery(Delivery::Answered)
             }),
             Reply::Error(raw) => {
                 let problem = self.error_reply_problem(raw, method, subject);

@@ -191,25 +191,16 @@ fn find_enclosing_gateway(run: &str) -> CliResult<Option<EnclosingGateway>> {
 
 /// Whether no option was given that the enclosing gateway does not know.
 fn is_served_by_gateway(args: &RunSelectionArgs, connect: &ConnectArgs) -> bool {
-    let headers = [&connect.header, &connect.header_env];
-    let variables = [&connect.env, &connect.env_pass];
-    let files = [&connect.config, &connect.ca_file];
-    let folders = [&connect.cwd, &args.state_dir];
-    [headers, variables]
-        .as_flattened()
-        .iter()
-        .all(|given| given.is_empty())
-        && [files, folders]
-            .as_flattened()
-            .iter()
-            .all(|path| path.is_none())
+    let has_headers = !connect.header.is_empty() || !connect.header_env.is_empty();
+    let has_variables = !connect.env.is_empty() || !connect.env_pass.is_empty();
+    let has_files = connect.config.is_some() || connect.ca_file.is_some();
+    let has_folders = connect.cwd.is_some() || args.state_dir.is_some();
+    !has_headers && !has_variables && !has_files && !has_folders
 }
 
 fn caller_discriminators(connect: &ConnectArgs) -> Vec<String> {
-    let headers = connect
-        .header
-        .iter()
-        .map(|header| format!("header {header}"));
+    let headers = connect.header.iter();
+    let headers = headers.map(|header| format!("header {header}"));
     let variables = connect.header_env.iter().map(|name| format!("env {name}"));
     headers.chain(variables).collect()
 }

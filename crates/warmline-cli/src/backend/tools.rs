@@ -77,17 +77,13 @@ impl CommandSession<'_> {
             },
             RequestFailure::ErrorReply(raw) => self.error_reply_problem(&raw, method, method),
         })?;
-        self.report.print_verbose(&format!(
-            "← {} tools after {}",
-            items.len(),
-            format_duration(elapsed)
-        ));
+        let (count, took) = (items.len(), format_duration(elapsed));
+        let report = self.report;
+        report.print_verbose(&format!("← {count} tools after {took}"));
         let tools = items.iter().map(|raw| {
             serde_json::from_slice(raw).map(Tool).map_err(|error| {
                 let what = format!("cannot read a tool that `{}` lists", self.name());
-                Problem::new(Code::BadAnswer, what)
-                    .with_cause(error.to_string())
-                    .with_delivery(Delivery::Answered)
+                Problem::caused(Code::BadAnswer, &what)(error).with_delivery(Delivery::Answered)
             })
         });
         let mut tools: Vec<Tool> = tools.collect::<CliResult<_>>()?;

@@ -69,7 +69,7 @@ pub(super) fn run(args: &AddArgs, report: &Report) -> CliResult<u8> {
     write_config(&place, &text, args.here, Some(name))?;
     let shown = place.display();
     if report.is_json() {
-        let fields = JsonFields::new().put("name", name);
+        let fields = JsonFields::with("name", name);
         report.print_object("add", &fields.put("file", shown.to_string()));
     } else {
         report.print(&format!("added {} to {shown}", style::name(name)));

@@ -154,10 +154,8 @@ fn report_arguments(arguments: &str, show_values: bool, report: &Report) {
         return report.print_verbose(&format!("  arguments: {arguments}"));
     }
     let value: Value = serde_json::from_str(arguments).unwrap_or_default();
-    let names = value
-        .as_object()
-        .into_iter()
-        .flat_map(serde_json::Map::keys);
+    let names = value.as_object().into_iter();
+    let names = names.flat_map(serde_json::Map::keys);
     let names: Vec<String> = names.map(|name| format!("{name}=…")).collect();
     report.print_verbose(&match names.join(" ") {
         none if none.is_empty() => "  no arguments".to_owned(),

@@ -12,7 +12,7 @@ use warmline_engine::settings::{EffectiveSetting, SettingOrigin, SettingsGroup a
 use warmline_gateway::options::{self, AccessByServer};
 
 use crate::backend::tools;
-use crate::hints::variables::unused_variables;
+use crate::hints::unused_variables;
 use crate::output::{CliResult, JsonFields, Problem, Report, pad_first, pluralize, style};
 use crate::target::folders_and_trust;
 
@@ -160,11 +160,11 @@ impl CheckedSettings {
     fn print(&self, report: &Report) {
         if report.is_json() {
             for EffectiveSetting { key, value, .. } in &self.settings {
-                let fields = JsonFields::new().put("key", key).put("value", value);
+                let fields = JsonFields::with("key", key).put("value", value);
                 report.print_object("setting", &fields);
             }
             for (server, rule) in &self.rules {
-                let fields = JsonFields::new().put("server", server).put("rule", rule);
+                let fields = JsonFields::with("server", server).put("rule", rule);
                 report.print_object("rule", &fields);
             }
             return;
@@ -238,8 +238,7 @@ fn print_file(file: &ConfigFile, origin: FileOrigin, store: &TrustStore, report:
         origin != FileOrigin::WorkingFolder || store.is_trusted(file.path(), file.digest());
     let servers = file.declarations().len();
     let path = file.path().display().to_string();
-    let fields = JsonFields::new()
-        .put("file", &path)
+    let fields = JsonFields::with("file", &path)
         .put("servers", servers)
         .put("trusted", is_trusted);
     let trust = match (is_trusted, store.was_trusted_before(file.path())) {
@@ -248,9 +247,6 @@ fn print_file(file: &ConfigFile, origin: FileOrigin, store: &TrustStore, report:
         (false, false) => " · not trusted yet: `warmline trust`",
     };
     let (ok, servers) = (style::success("ok"), pluralize(servers, "server"));
-    report.print_entry(
-        "check",
-        &fields,
-        &format!("{ok}  {path} · {servers}{trust}"),
-    );
+    let text = format!("{ok}  {path} · {servers}{trust}");
+    report.print_entry("check", &fields, &text);
 }

@@ -98,8 +98,7 @@ impl DemoOutput<'_> {
 
     /// One way of doing it, its result, and what that means.
     fn print_row(&self, step: &str, way: &str, result: &str, means: &str) {
-        let fields = JsonFields::new()
-            .put("step", step)
+        let fields = JsonFields::with("step", step)
             .put("way", way)
             .put("result", result)
             .put("means", means);
@@ -211,10 +210,8 @@ impl DemoServers {
 async fn call_counter(server: &ServerHandle) -> CliResult<String> {
     let result = server.call("counter", json!({})).await;
     let result = result.and_then(ToolResult::ok)?.structured::<Value>()?;
-    Ok(result
-        .get("count")
-        .map(Value::to_string)
-        .unwrap_or_default())
+    let count = result.get("count").map(Value::to_string);
+    Ok(count.unwrap_or_default())
 }
 
 /// A gateway with an engine of its own, whose sessions are kept in a folder.
@@ -250,11 +247,8 @@ impl DemoGateway {
 
     /// An engine that holds one session with the gateway, as well-made clients do.
     fn client(&self) -> CliResult<Warmline> {
-        let url = format!(
-            "http://{}/servers/{}/mcp",
-            self.address(),
-            DemoServers::HTTP
-        );
+        let (address, name) = (self.address(), DemoServers::HTTP);
+        let url = format!("http://{address}/servers/{name}/mcp");
         let server = configure(Server::http(DemoServers::HTTP, url));
         Ok(Warmline::builder().server(server).build()?)
     }

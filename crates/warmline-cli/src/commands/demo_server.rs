@@ -41,11 +41,8 @@ pub(crate) struct DemoServerArgs {
 }
 
 pub(super) async fn run(typed: &DemoServerArgs, report: &Report) -> CliResult<u8> {
-    if typed
-        .server_args
-        .iter()
-        .any(|word| word == "--help" || word == "-h")
-    {
+    let mut words = typed.server_args.iter();
+    if words.any(|word| word == "--help" || word == "-h") {
         report.print(demo_server::HELP);
         return Ok(0);
     }
@@ -106,7 +103,7 @@ fn usage_error(what: &str) -> Problem {
 
 fn print_url(url: &str, report: &Report) {
     if report.is_json() {
-        return report.print_object("listening", &JsonFields::new().put("url", url));
+        return report.print_object("listening", &JsonFields::with("url", url));
     }
     report.print(url);
     report.print_note(&format!(

@@ -142,8 +142,7 @@ impl Finding {
     }
 
     fn to_fields(&self) -> JsonFields {
-        JsonFields::new()
-            .put("question", &self.question)
+        JsonFields::with("question", &self.question)
             .put("state", self.state.as_str())
             .put("says", &self.message)
             .put("why", &self.cause)
@@ -247,8 +246,7 @@ impl DoctorReport {
         };
         let unseen = count(FindingState::NotChecked);
         let (look, broken) = (count(FindingState::Warning), count(FindingState::Broken));
-        let fields = JsonFields::new()
-            .put("questions", self.findings.len())
+        let fields = JsonFields::with("questions", self.findings.len())
             .put("look", look)
             .put("broken", broken)
             .put("unseen", Some(unseen).filter(|unseen| *unseen > 0));

@@ -42,7 +42,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) async fn run(args: &DownArgs, report: &Report) -> CliResult<u8> {
     let gateway = BackgroundGateway::from_args(&args.location)?;
     let print_result = |text: &str, was_up: bool| {
-        report.print_outcome("down", &JsonFields::new().put("was_up", was_up), text);
+        report.print_outcome("down", &JsonFields::with("was_up", was_up), text);
         Ok(0)
     };
     if gateway.is_unresponsive().await {

@@ -71,7 +71,7 @@ pub(super) async fn run(args: &EndArgs, report: &Report) -> CliResult<u8> {
             false => problem.with_cause("no background gateway is up"),
         });
     }
-    let fields = JsonFields::new().put("run", name);
+    let fields = JsonFields::with("run", name);
     let fields = fields.put("goes_on", is_enclosing.then_some(true));
     let text = match is_enclosing {
         true => format!("ended what commands left; {goes_on}"),

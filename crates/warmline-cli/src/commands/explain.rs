@@ -51,10 +51,8 @@ fn find_entries(word: &str) -> CliResult<Vec<Entry>> {
         return Ok(vec![entry]);
     }
     // Users paste what they saw.
-    let plain = word
-        .trim()
-        .trim_start_matches("error[")
-        .trim_end_matches(':');
+    let plain = word.trim().trim_start_matches("error[");
+    let plain = plain.trim_end_matches(':');
     let plain = plain.trim_end_matches(']');
     if let Some(code) = Code::parse(plain) {
         return Ok(vec![code_entry(code)]);
@@ -88,20 +86,15 @@ fn list_codes() -> Vec<Entry> {
 }
 
 fn code_fields(code: Code) -> JsonFields {
-    JsonFields::new()
-        .put("code", code.as_str())
+    JsonFields::with("code", code.as_str())
         .put("meaning", code.meaning())
         .put("party", code.party().as_str())
         .put("delivery", code.usual_delivery().map(Delivery::as_str))
 }
 
 fn code_entry(code: Code) -> Entry {
-    let mut text = format!(
-        "{}\n  {}\n\n  responsible: {}",
-        style::bold(code.as_str()),
-        code.meaning(),
-        code.party()
-    );
+    let (head, meaning, party) = (style::bold(code.as_str()), code.meaning(), code.party());
+    let mut text = format!("{head}\n  {meaning}\n\n  responsible: {party}");
     let exit = |delivery| code.exit_code(delivery);
     text.push_str(&match code.usual_delivery() {
         Some(delivery) => {
@@ -181,8 +174,7 @@ fn find_detection_row(word: &str) -> Option<Entry> {
              `server/discover`\n\n  answer: {answer}\n  so: {so}",
             style::bold(number)
         ),
-        fields: JsonFields::new()
-            .put("row", number)
+        fields: JsonFields::with("row", number)
             .put("answer", answer)
             .put("so", so),
     })
@@ -226,8 +218,7 @@ fn find_rpc_error(word: &str) -> Option<Entry> {
     Some(Entry {
         kind: "number",
         text: format!("{head}\n  {meaning}\n\n  what to try:\n  - {try_this}"),
-        fields: JsonFields::new()
-            .put("number", number)
+        fields: JsonFields::with("number", number)
             .put("meaning", meaning)
             .put("try", [try_this]),
     })
@@ -311,8 +302,7 @@ impl LogReason {
         Entry {
             kind: "reason",
             text,
-            fields: JsonFields::new()
-                .put("reason", self.word)
+            fields: JsonFields::with("reason", self.word)
                 .put("of", self.context)
                 .put("meaning", self.meaning)
                 .put("code", code),

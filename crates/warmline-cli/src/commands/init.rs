@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use warmline_config::{ConfigFile, FileOrigin, process_variable};
+use warmline_config::{ConfigFile, FileOrigin, ServerToml, process_variable};
 
 use crate::commands::add;
 use crate::output::{CliResult, JsonFields, Note, Problem, Report, pad_first, pluralize, style};
@@ -69,8 +69,7 @@ struct ImportedServer {
     name: String,
     client: &'static str,
     target: String,
-    toml: String,
-    todo: Vec<String>,
+    table: ServerToml,
 }
 
 struct ExistingConfig {
@@ -90,7 +89,7 @@ pub(super) fn run(args: &InitArgs, report: &Report) -> CliResult<u8> {
     if existing.is_none() || !imported.is_empty() {
         let text = existing.as_ref().map_or(FILE_HEADER, |file| &file.text);
         let servers = imported.iter();
-        let servers = servers.map(|one| format!("\n# from {}\n{}", one.client, one.toml));
+        let servers = servers.map(|one| format!("\n# from {}\n{}", one.client, one.table.toml));
         let text = text.to_owned() + &servers.collect::<String>();
         add::write_config(&place, &text, args.here, None)?;
     }
@@ -142,16 +141,16 @@ fn read_client_configs(skipped: &mut Vec<Note>) -> Vec<ImportedServer> {
         }
         let errors = match ConfigFile::read_foreign(&path) {
             Ok((file, errors)) => {
-                found.extend(file.declarations().iter().map(|declaration| {
-                    let written = declaration.to_toml();
-                    ImportedServer {
-                        name: declaration.name.clone(),
-                        client,
-                        target: declaration.summary().target,
-                        toml: written.toml,
-                        todo: written.manual_steps,
-                    }
-                }));
+                found.extend(
+                    file.declarations()
+                        .iter()
+                        .map(|declaration| ImportedServer {
+                            name: declaration.name.clone(),
+                            client,
+                            target: declaration.summary().target,
+                            table: declaration.to_toml(),
+                        }),
+                );
                 skipped.extend(skipped_project_servers(client, &path));
                 errors
             },
@@ -198,13 +197,13 @@ fn select_imports(
     let in_file = existing.map_or(&[][..], |file| file.servers.as_slice());
     let mut imported: Vec<ImportedServer> = Vec::new();
     for server in found {
-        let (name, target, toml) = (&server.name, &server.target, &server.toml);
+        let (name, target, toml) = (&server.name, &server.target, &server.table.toml);
         let conflict = if let Some((_, known)) = in_file.iter().find(|(known, _)| known == name) {
             (known != toml)
                 .then(|| format!("`{name}`, {target}; the file has another server of that name"))
         } else if let Some(known) = imported.iter().find(|known| known.name == *name) {
             let used = known.client;
-            (known.toml != *toml)
+            (known.table.toml != *toml)
                 .then(|| format!("another `{name}`, {target}; the one of {used} is used"))
         } else {
             imported.push(server);
@@ -222,7 +221,7 @@ fn print_result(place: &Path, existed: bool, imported: &[ImportedServer], report
     let file = place.display().to_string();
     if report.is_json() {
         let servers: Vec<_> = imported.iter().map(|one| one.name.as_str()).collect();
-        let fields = JsonFields::new().put("file", file).put("servers", servers);
+        let fields = JsonFields::with("file", file).put("servers", servers);
         return report.print_object("init", &fields);
     }
     let (file, servers) = (style::bold(&file), pluralize(imported.len(), "server"));
@@ -236,7 +235,7 @@ fn print_result(place: &Path, existed: bool, imported: &[ImportedServer], report
     let rows = imported.iter().map(|one| (one.name.clone(), one));
     for (name, one) in pad_first(rows.collect()) {
         report.print(&format!("  {}  from {}", style::name(&name), one.client));
-        for what in &one.todo {
+        for what in &one.table.manual_steps {
             report.print(&format!("    {} {what}", style::warning("to do:")));
         }
     }

@@ -44,10 +44,8 @@ impl Row {
     }
 
     fn number(&self, member: &str) -> u64 {
-        self.0
-            .get(member)
-            .and_then(Value::as_u64)
-            .unwrap_or_default()
+        let number = self.0.get(member).and_then(Value::as_u64);
+        number.unwrap_or_default()
     }
 
     /// The run by name, or by fingerprint if it belongs to another user.
@@ -126,7 +124,7 @@ pub(super) async fn run(args: &PsArgs, report: &Report) -> CliResult<u8> {
             gateway.check_absence_allowed()?;
             report.print_outcome(
                 "gateway",
-                &JsonFields::new().put("up", false),
+                &JsonFields::with("up", false),
                 "no background gateway is up: `warmline up` starts one\n\
                  to look into a `warmline serve --admin FILE`: `warmline ps --socket FILE`",
             );
@@ -149,7 +147,7 @@ pub(super) async fn run(args: &PsArgs, report: &Report) -> CliResult<u8> {
         let text = format!(
             "run `{run}` belongs to the enclosing `warmline run`: its sessions are not shown"
         );
-        let fields = JsonFields::new().put("run", &run).put("what", &text);
+        let fields = JsonFields::with("run", &run).put("what", &text);
         report.print_notice_to_stderr(&text, &fields);
     }
     Ok(0)
@@ -159,8 +157,7 @@ pub(super) async fn run(args: &PsArgs, report: &Report) -> CliResult<u8> {
 fn print_resumable(runs: &[ResumableRun], report: &Report) {
     if report.is_json() {
         for run in runs {
-            let fields = JsonFields::new()
-                .put("run", &run.leftover.run)
+            let fields = JsonFields::with("run", &run.leftover.run)
                 .put("server", &run.leftover.display_name)
                 .put("opened_at", run.opened_at)
                 .put("used_at", run.used_at);
@@ -225,8 +222,7 @@ impl GatewayStatus {
     }
 
     fn print_json(&self, report: &Report) {
-        let gateway = JsonFields::new()
-            .put("up", true)
+        let gateway = JsonFields::with("up", true)
             .put("pid", self.info.pid)
             .put("version", &self.info.version)
             .put("up_seconds", self.info.up_seconds);
@@ -257,8 +253,7 @@ impl GatewayStatus {
         }
         for row in &self.sessions {
             let (key, generation) = (row.number("key"), row.number("generation"));
-            let fields = JsonFields::new()
-                .put("server", row.str("server"))
+            let fields = JsonFields::with("server", row.str("server"))
                 .put("run", row.run())
                 .put("session", format!("{key}.{generation}"))
                 .put("state", row.str("state"))

@@ -66,11 +66,8 @@ fn print_result(
 ) -> CliResult<()> {
     let result = session.parse_result(reply, method, method)?;
     if report.is_json() {
-        let is_warm = session
-            .opened
-            .run_name
-            .as_ref()
-            .map(|_| session.opened.is_warm);
+        let opened = &session.opened;
+        let is_warm = opened.run_name.as_ref().map(|_| opened.is_warm);
         let fields = session.reply_fields(("method", method), is_warm, reply, &result);
         report.print_reply(&reply.put_raw(fields));
         return Ok(());

@@ -250,25 +250,21 @@ impl Savings {
     }
 
     fn print(&self, name: &str, failed: u64, report: &Report) {
-        let count = |number: u64, noun: &str| {
-            pluralize(usize::try_from(number).unwrap_or(usize::MAX), noun)
-        };
         let text = match (self.requests, failed) {
             (0, 0) => format!("run `{name}`: nothing was called through `WARMLINE_URL`"),
             (0, _) => format!(
                 "run `{name}`: {} failed, and no server received one",
-                count(failed, "request")
+                pluralize(failed, "request")
             ),
             _ => format!(
                 "run `{name}`: {} in {}; a session per request would have taken {} more to open",
-                count(self.requests, "request"),
-                count(self.sessions, "session"),
+                pluralize(self.requests, "request"),
+                pluralize(self.sessions, "session"),
                 format_duration(self.saved_time)
             ),
         };
         let saved = u64::try_from(self.saved_time.as_millis()).ok();
-        let fields = JsonFields::new()
-            .put("run", name)
+        let fields = JsonFields::with("run", name)
             .put("requests", self.requests)
             .put("sessions", self.sessions)
             .put("failed", Some(failed).filter(|failed| *failed > 0))

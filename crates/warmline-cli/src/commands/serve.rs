@@ -353,16 +353,12 @@ impl<'g> StartupMessage<'g> {
     }
 
     fn print_json(&self, report: &Report) {
-        let servers: Vec<_> = self
-            .servers
-            .iter()
-            .map(|name| json!({ "name": name, "url": self.server_url(name) }))
-            .collect();
+        let entry = |name: &String| json!({ "name": name, "url": self.server_url(name) });
+        let servers: Vec<_> = self.servers.iter().map(entry).collect();
         let settings = &self.host.settings;
         let token = Some(self.host.tokens.local_token_file().display().to_string());
         let ops = self.gateway.ops_address();
-        let fields = JsonFields::new()
-            .put("url", self.base_url())
+        let fields = JsonFields::with("url", self.base_url())
             .put("all_in_one", format!("{}/mcp", self.base_url()))
             .put("servers", servers)
             .put(
@@ -382,11 +378,8 @@ impl<'g> StartupMessage<'g> {
     }
 
     fn base_url(&self) -> String {
-        format!(
-            "{}://{}",
-            self.host.settings.scheme(),
-            self.gateway.address()
-        )
+        let (scheme, address) = (self.host.settings.scheme(), self.gateway.address());
+        format!("{scheme}://{address}")
     }
 
     fn server_url(&self, name: &str) -> String {

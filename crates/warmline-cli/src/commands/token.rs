@@ -95,8 +95,7 @@ fn create_token(
     let created = store.list().into_iter().find(|token| token.name == name);
     let expires = created.and_then(|token| token.expires_at_text());
     if report.is_json() {
-        let fields = JsonFields::new()
-            .put("name", name)
+        let fields = JsonFields::with("name", name)
             .put("identity", identity)
             .put("expires", expires)
             .put("token", &text);
@@ -138,8 +137,7 @@ fn create_error(error: CreateTokenError, name: &str) -> Problem {
 fn list_tokens(tokens: &[TokenInfo], report: &Report) {
     if report.is_json() {
         for token in tokens {
-            let fields = JsonFields::new()
-                .put("name", &token.name)
+            let fields = JsonFields::with("name", &token.name)
                 .put("identity", &token.identity)
                 .put("made_at", token.made_at)
                 .put("expires", token.expires_at_text());
@@ -166,7 +164,7 @@ fn list_tokens(tokens: &[TokenInfo], report: &Report) {
 fn revoke_token(store: &TokenStore, name: &str, report: &Report) -> CliResult<()> {
     if store.revoke(name).map_err(|error| store_error(&error))? {
         let text = format!("token `{name}` is revoked: a running gateway refuses it from now on");
-        report.print_notice(&text, &JsonFields::new().put("revoked", name));
+        report.print_notice(&text, &JsonFields::with("revoked", name));
         return Ok(());
     }
     let tokens = store.list();

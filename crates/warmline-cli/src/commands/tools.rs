@@ -70,12 +70,9 @@ fn print_tools(session: &CommandSession<'_>, spec: &TargetSpec, tools: &[Tool], 
             .iter()
             .for_each(|tool| print_definition(session, tool, report));
     }
-    report.print_note(&format!(
-        "{} · {} · {}",
-        style::name(session.name()),
-        pluralize(tools.len(), "tool"),
-        facts_summary(&session.opened.facts)
-    ));
+    let (name, count) = (style::name(session.name()), pluralize(tools.len(), "tool"));
+    let facts = facts_summary(&session.opened.facts);
+    report.print_note(&format!("{name} · {count} · {facts}"));
     for line in tool_lines(tools, report.stdout_width()) {
         report.print(&line);
     }
@@ -92,8 +89,7 @@ fn print_tools(session: &CommandSession<'_>, spec: &TargetSpec, tools: &[Tool], 
 }
 
 fn print_definition(session: &CommandSession<'_>, tool: &Tool, report: &Report) {
-    let fields = JsonFields::new()
-        .put("server", session.name())
+    let fields = JsonFields::with("server", session.name())
         .put("tool", tool.name())
         .put("definition", &tool.0);
     report.print_object("tool", &fields);
@@ -147,14 +143,10 @@ fn argument_summary(tool: &Tool) -> String {
     let schema = tool.schema();
     let required = schema.required();
     let needed = required.iter().map(|name| one_line(name));
-    let optional = schema
-        .names()
-        .into_iter()
-        .filter(|name| !required.contains(name));
-    needed
-        .chain(optional.map(|name| format!("[{}]", one_line(name))))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let optional = schema.names().into_iter();
+    let optional = optional.filter(|name| !required.contains(name));
+    let names = needed.chain(optional.map(|name| format!("[{}]", one_line(name))));
+    names.collect::<Vec<_>>().join(" ")
 }
 
 /// Narrower terminals show no descriptions.

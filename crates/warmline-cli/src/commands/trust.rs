@@ -98,8 +98,7 @@ fn print_file(file: &ConfigFile, report: &Report) {
     if report.is_json() {
         for declaration in file.declarations() {
             let summary = declaration.summary();
-            let fields = JsonFields::new()
-                .put("file", &path)
+            let fields = JsonFields::with("file", &path)
                 .put("server", &declaration.original_name)
                 .put("reaches", summary.target)
                 .put("runs", summary.credential_commands)
@@ -109,7 +108,7 @@ fn print_file(file: &ConfigFile, report: &Report) {
             report.print_object("declaration", &fields);
         }
         for EffectiveSetting { key, value, .. } in settings {
-            let fields = JsonFields::new().put("file", &path);
+            let fields = JsonFields::with("file", &path);
             report.print_object("setting", &fields.put("key", key).put("value", value));
         }
         return;
@@ -163,8 +162,7 @@ fn print_declaration(declaration: &Declaration, report: &Report) {
 const REDACTED_NOTE: &str = "is a value that looks like a secret: see the file";
 
 fn print_result(file: &ConfigFile, answer: &str, text: &str, report: &Report) {
-    let fields = JsonFields::new()
-        .put("file", file.path().display().to_string())
+    let fields = JsonFields::with("file", file.path().display().to_string())
         .put("answer", answer)
         .put("sha256", file.digest());
     report.print_outcome("trust", &fields, text);

@@ -145,22 +145,17 @@ fn start_error(gateway: &BackgroundGateway, log_start: u64) -> Problem {
 fn print_info(how: &str, info: &GatewayInfo, gateway: &BackgroundGateway, report: &Report) {
     let log = gateway.log_path().display().to_string();
     if report.is_json() {
-        let fields = JsonFields::new()
-            .put("pid", info.pid)
+        let fields = JsonFields::with("pid", info.pid)
             .put("version", &info.version)
             .put("socket", gateway.socket_path().display().to_string())
             .put("log", log);
         return report.print_object("up", &fields);
     }
-    report.print(&format!(
-        "{} · pid {} · log {log}",
-        style::bold(how),
-        info.pid
-    ));
+    let (how, pid) = (style::bold(how), info.pid);
+    report.print(&format!("{how} · pid {pid} · log {log}"));
+    let commands = ["warmline call … --run NAME", "warmline ps", "warmline down"];
+    let [call, ps, down] = commands.map(style::name);
     report.print_note(&format!(
-        "`{}` goes through it; `{}` shows it, `{}` stops it",
-        style::name("warmline call … --run NAME"),
-        style::name("warmline ps"),
-        style::name("warmline down")
+        "`{call}` goes through it; `{ps}` shows it, `{down}` stops it"
     ));
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 use warmline_config::gateway_settings::{AuthMode, GatewaySettings};
 use warmline_config::{Config, parse_url};
 use warmline_core::error::code::Code;
@@ -11,10 +12,9 @@ use warmline_gateway::auth::token_store::TokenStore;
 
 use crate::backend::selected_run::check_run_name;
 use crate::hints::did_you_mean;
+use crate::output::tool_content::pretty_json;
 use crate::output::{CliResult, JsonFields, Problem, Report};
 use crate::target::{folders_and_trust, state_folder};
-
-mod snippets;
 
 const LONG_HELP: &str = "\
 Print the URL and the token for using a server through the gateway, or a snippet for a client.
@@ -65,14 +65,14 @@ pub(crate) enum SnippetClient {
     Curl,
 }
 
-pub(super) struct ClientEndpoint {
-    pub(super) name: String,
-    pub(super) url: String,
+struct ClientEndpoint {
+    name: String,
+    url: String,
     /// The same with a run in its path that the client fills in as `{run}`.
-    pub(super) run_url: String,
-    pub(super) run_name: String,
+    run_url: String,
+    run_name: String,
     /// The token or a placeholder; none without authentication.
-    pub(super) token: Option<String>,
+    token: Option<String>,
 }
 
 pub(super) fn run(typed: &UrlArgs, report: &Report) -> CliResult<u8> {
@@ -81,24 +81,21 @@ pub(super) fn run(typed: &UrlArgs, report: &Report) -> CliResult<u8> {
     let mut settings = config.gateway_settings(&store);
     settings.apply_process_environment()?;
     // A gateway elsewhere may use other files.
-    let name = typed
-        .name
-        .as_deref()
-        .filter(|_| typed.gateway_url.is_none());
+    let name = typed.name.as_deref();
+    let name = name.filter(|_| typed.gateway_url.is_none());
     name.map_or(Ok(()), |name| check_declared(name, &config))?;
     let token = client_token(&settings, typed)?;
     let place = client_endpoint(typed, &settings, token)?;
     match (typed.client, report.is_json()) {
         (client, true) => {
-            let paste = client.map(|client| snippets::snippet(client, &place));
-            let fields = JsonFields::new()
-                .put("name", &place.name)
+            let paste = client.map(|client| snippet(client, &place));
+            let fields = JsonFields::with("name", &place.name)
                 .put("url", &place.url)
                 .put("token", &place.token)
                 .put("paste", paste);
             report.print_object("url", &fields);
         },
-        (Some(client), false) => report.print(&snippets::snippet(client, &place)),
+        (Some(client), false) => report.print(&snippet(client, &place)),
         (None, false) => {
             report.print(&place.url);
             if let Some(token) = &place.token {
@@ -137,10 +134,8 @@ const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
 
 /// Checks that the files declare a name. If they declare none, `serve` may name it.
 fn check_declared(name: &str, config: &Config) -> CliResult<()> {
-    let names: Vec<&str> = config
-        .declarations()
-        .map(|(_, declaration)| declaration.name.as_str())
-        .collect();
+    let names = config.declarations();
+    let names: Vec<&str> = names.map(|(_, server)| server.name.as_str()).collect();
     if names.is_empty() || names.contains(&name) {
         return Ok(());
     }
@@ -213,4 +208,153 @@ fn base_url(typed: &UrlArgs, settings: &GatewaySettings) -> CliResult<String> {
         return Err(Problem::usage(what).with_hint("add its address: --at http://HOST:PORT"));
     }
     Ok(format!("{}://{listen}", settings.scheme()))
+}
+
+/// A snippet to paste into a client: the shortest text that works unchanged.
+fn snippet(client: SnippetClient, place: &ClientEndpoint) -> String {
+    match client {
+        SnippetClient::Langchain => langchain(place),
+        SnippetClient::Claude => claude(place),
+        SnippetClient::Cursor => {
+            pretty_json(&json!({ "mcpServers": { &place.name: server_entry(place) } }))
+        },
+        SnippetClient::Vscode => {
+            let mut entry = server_entry(place);
+            entry["type"] = json!("http");
+            pretty_json(&json!({ "servers": { &place.name: entry } }))
+        },
+        SnippetClient::OpenaiAgents => openai_agents(place),
+        SnippetClient::PydanticAi => pydantic_ai(place),
+        SnippetClient::Python => python(place),
+        SnippetClient::Typescript => typescript(place),
+        SnippetClient::Curl => curl(place),
+    }
+}
+
+/// The entry of an `mcpServers` file.
+fn server_entry(place: &ClientEndpoint) -> Value {
+    let mut entry = json!({ "url": place.url });
+    if let Some(token) = &place.token {
+        entry["headers"] = json!({ "Authorization": format!("Bearer {token}") });
+    }
+    entry
+}
+
+/// The headers, valid in Python and JavaScript.
+fn header_object(place: &ClientEndpoint) -> String {
+    let header = place.token.as_ref();
+    let header = header.map(|token| format!("\"Authorization\": \"Bearer {token}\""));
+    format!("{{{}}}", header.unwrap_or_default())
+}
+
+/// The line of a Python program that names its run.
+fn run_assignment(place: &ClientEndpoint) -> String {
+    format!(
+        "run = \"{}\"  # one name per conversation: its calls share a session with the server",
+        place.run_name
+    )
+}
+
+/// It opens a session per call: the run in the path joins them.
+fn langchain(place: &ClientEndpoint) -> String {
+    let (name, url_in_run) = (&place.name, &place.run_url);
+    let (run, headers) = (run_assignment(place), header_object(place));
+    format!(
+        r#"from langchain_mcp_adapters.client import MultiServerMCPClient
+
+{run}
+client = MultiServerMCPClient({{
+    "{name}": {{
+        "transport": "http",
+        "url": f"{url_in_run}",
+        "headers": {headers},
+    }}
+}})
+tools = await client.get_tools()"#
+    )
+}
+
+fn claude(place: &ClientEndpoint) -> String {
+    let (name, url) = (&place.name, &place.url);
+    let header = match &place.token {
+        Some(token) => format!(" --header \"Authorization: Bearer {token}\""),
+        None => String::new(),
+    };
+    format!("claude mcp add --transport http {name} {url}{header}")
+}
+
+/// It holds a session for one turn: the run in the path continues in the next.
+fn openai_agents(place: &ClientEndpoint) -> String {
+    let (run, url, headers) = (run_assignment(place), &place.run_url, header_object(place));
+    format!(
+        r#"from agents import Agent, Runner
+from agents.mcp import MCPServerStreamableHttp
+
+{run}
+async with MCPServerStreamableHttp({{"url": f"{url}", "headers": {headers}}}) as server:
+    agent = Agent(name="Assistant", mcp_servers=[server])
+    result = await Runner.run(agent, "…")"#
+    )
+}
+
+/// As [`openai_agents`].
+fn pydantic_ai(place: &ClientEndpoint) -> String {
+    let (run, url, headers) = (run_assignment(place), &place.run_url, header_object(place));
+    format!(
+        r#"from pydantic_ai import Agent
+from pydantic_ai.mcp import MCPToolset
+
+{run}
+server = MCPToolset(f"{url}", headers={headers})
+agent = Agent("…", toolsets=[server])"#
+    )
+}
+
+fn python(place: &ClientEndpoint) -> String {
+    let (url, headers) = (&place.url, header_object(place));
+    format!(
+        r#"from mcp import ClientSession
+from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
+
+async with create_mcp_http_client(headers={headers}) as http:
+    async with streamable_http_client("{url}", http_client=http) as streams:
+        async with ClientSession(*streams[:2]) as session:
+            await session.initialize()
+            print(await session.list_tools())"#
+    )
+}
+
+fn typescript(place: &ClientEndpoint) -> String {
+    let (url, headers) = (&place.url, header_object(place));
+    format!(
+        r#"import {{ Client, StreamableHTTPClientTransport }} from '@modelcontextprotocol/client';
+
+const transport = new StreamableHTTPClientTransport(new URL('{url}'), {{
+  requestInit: {{ headers: {headers} }},
+}});
+const client = new Client({{ name: 'my-agent', version: '1.0.0' }});
+await client.connect(transport);
+console.log(await client.listTools());"#
+    )
+}
+
+fn curl(place: &ClientEndpoint) -> String {
+    let header = match &place.token {
+        Some(token) => format!(" \\\n  -H 'Authorization: Bearer {token}'"),
+        None => String::new(),
+    };
+    let message = json!({
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": { "name": "curl", "version": "1" },
+        },
+    });
+    format!(
+        "curl -i {}{header} \\\n  -H 'Content-Type: application/json' \\\n  -H 'Accept: application/json, text/event-stream' \\\n  -d '{message}'",
+        place.url
+    )
 }

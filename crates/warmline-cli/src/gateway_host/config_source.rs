@@ -17,7 +17,7 @@ use warmline_engine::settings::SettingsGroup as _;
 use warmline_gateway::reload::LoadedConfiguration;
 use warmline_upstream::{ServerTarget, TransportConfig};
 
-use crate::hints::find_program::ProgramLookup;
+use crate::hints::ProgramLookup;
 use crate::logging;
 use crate::output::problem::first_config_error;
 use crate::output::{CliResult, Problem, Report};

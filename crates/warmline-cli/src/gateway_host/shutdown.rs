@@ -87,7 +87,7 @@ pub(crate) async fn shut_down(
     );
     // A JSON log has it already, and must have no other lines.
     if let Some(report) = report.filter(|_| under_way > 0 && !logging::is_json()) {
-        let calls = pluralize(usize::try_from(under_way).unwrap_or(usize::MAX), "call");
+        let calls = pluralize(under_way, "call");
         report.print_note(&format!(
             "stopping: waits up to {seconds} s for {calls} in flight; signal again to close at once"
         ));

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use warmline_config::{Config, closest_match};
 use warmline_core::error::code::Code;
 
-use crate::hints::find_program;
+use crate::hints::is_on_path;
 use crate::output::Problem;
 use crate::target::{folders_and_trust, redact_word};
 
@@ -131,7 +131,7 @@ struct LocalWordClassifier;
 
 impl WordClassifier for LocalWordClassifier {
     fn is_program(&self, word: &str) -> bool {
-        find_program::is_on_path(word)
+        is_on_path(word)
     }
 
     fn is_file(&self, word: &str) -> bool {

@@ -13,6 +13,11 @@ impl JsonFields {
         Self::default()
     }
 
+    /// Fields that begin with this one.
+    pub(crate) fn with(name: &'static str, value: impl Serialize) -> Self {
+        Self::default().put(name, value)
+    }
+
     pub(crate) fn put(mut self, name: &'static str, value: impl Serialize) -> Self {
         match serde_json::to_string(&value) {
             Ok(json) if json != "null" => self.0.push((name, json)),

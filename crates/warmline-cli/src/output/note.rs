@@ -25,7 +25,7 @@ impl Note {
     /// Prints it, unless `--quiet` is given. `context` are further fields for programs.
     pub(crate) fn print(&self, context: &JsonFields, report: &Report) {
         let code = self.code.map(Code::as_str);
-        let fields = JsonFields::new().put("code", code).put_fields(context);
+        let fields = JsonFields::with("code", code).put_fields(context);
         let mut fields = fields.put("what", &self.message);
         let code = code.map(|code| format!("[{code}]")).unwrap_or_default();
         let mut text = format!("note{code}: {}", one_line(&self.message));

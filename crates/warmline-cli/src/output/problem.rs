@@ -224,8 +224,7 @@ impl Problem {
     pub(super) fn to_fields(&self) -> JsonFields {
         let parts = self.parts();
         let retry_after = parts.retry_after.map(|after| after.as_millis());
-        JsonFields::new()
-            .put("code", parts.code.as_str())
+        JsonFields::with("code", parts.code.as_str())
             .put("reason", parts.reason.map(Reason::as_str))
             .put("delivery", parts.delivery.map(Delivery::as_str))
             .put("server", &parts.server)
@@ -245,11 +244,8 @@ fn excerpt_text(number: usize, excerpt: &Excerpt, hint: &str) -> String {
     let margin = " ".repeat(number.len());
     let under = " ".repeat(excerpt.offset) + &"^".repeat(excerpt.width);
     let under = format!("{under} {}", one_line(hint));
-    format!(
-        "  {margin} |\n  {number} | {}\n  {margin} | {}",
-        sanitize(&excerpt.line),
-        under.trim_end()
-    )
+    let (line, under) = (sanitize(&excerpt.line), under.trim_end());
+    format!("  {margin} |\n  {number} | {line}\n  {margin} | {under}")
 }
 
 impl From<warmline_engine::Error> for Problem {
@@ -276,9 +272,8 @@ pub(crate) fn first_config_error(error: ConfigError) -> Problem {
     let Some(file) = error.location.as_ref().map(|place| place.file.clone()) else {
         return error.into();
     };
-    let mut errors = ConfigFile::find_errors_and_declarations(&file)
-        .0
-        .into_iter();
+    let (errors, _) = ConfigFile::find_errors_and_declarations(&file);
+    let mut errors = errors.into_iter();
     let (Some(first), more @ 1..) = (errors.next(), errors.len()) else {
         return error.into();
     };

@@ -182,22 +182,11 @@ pub(super) fn apply_http_args(
         set_header(header, value, "`--header`".to_owned())?;
     }
     for written in &connect.header_env {
-        let Some((header, variable)) = written.split_once('=') else {
-            return Err(Problem::usage("a --header-env has no `=`")
-                .with_hint("write --header-env Authorization=MY_VARIABLE"));
-        };
-        // It may be the secret itself, so it is not repeated.
-        if !is_variable_name(variable) {
-            let what = "the text after `=` in a --header-env is not the name of a variable";
-            return Err(Problem::usage(what).with_hint(
-                "put the value into a variable and name it: --header-env Authorization=MY_VARIABLE",
-            ));
-        }
+        let (header, variable) = split_header_env(written)?;
         let value = try_process_variable(variable)?.ok_or_else(|| {
             let what = format!("`{header}` takes its value from `{variable}`, which is not set");
-            Problem::usage(what).with_hint(format!(
-                "set `{variable}` in the environment of this command"
-            ))
+            let hint = format!("set `{variable}` in the environment of this command");
+            Problem::usage(what).with_hint(hint)
         })?;
         set_header(header, &value, format!("variable `{variable}`"))?;
     }
@@ -211,6 +200,21 @@ pub(super) fn apply_http_args(
         http.ca_file = Some(file.clone());
     }
     Ok(())
+}
+
+fn split_header_env(written: &str) -> CliResult<(&str, &str)> {
+    let Some((header, variable)) = written.split_once('=') else {
+        return Err(Problem::usage("a --header-env has no `=`")
+            .with_hint("write --header-env Authorization=MY_VARIABLE"));
+    };
+    // It may be the secret itself, so it is not repeated.
+    if !is_variable_name(variable) {
+        let what = "the text after `=` in a --header-env is not the name of a variable";
+        return Err(Problem::usage(what).with_hint(
+            "put the value into a variable and name it: --header-env Authorization=MY_VARIABLE",
+        ));
+    }
+    Ok((header, variable))
 }
 
 pub(super) fn apply_stdio_args(

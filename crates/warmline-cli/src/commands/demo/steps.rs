@@ -204,8 +204,7 @@ impl DemoOutput<'_> {
     fn print_bars(&self, bars: &[Bar], calls: u32) {
         if self.report.is_json() {
             for (label, duration) in bars {
-                let fields = JsonFields::new()
-                    .put("step", "time")
+                let fields = JsonFields::with("step", "time")
                     .put("way", label)
                     .put("calls", calls)
                     .put("took_us", duration.as_micros());

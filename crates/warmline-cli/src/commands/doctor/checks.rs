@@ -11,7 +11,7 @@ use warmline_upstream::{
 };
 
 use super::{DoctorReport, Finding, FindingState, settings};
-use crate::hints::find_program::ProgramLookup;
+use crate::hints::ProgramLookup;
 use crate::output::{CliResult, pluralize};
 use crate::target::{ConnectArgs, Target, TargetNote, TargetSource, folders_and_trust};
 
@@ -152,20 +152,11 @@ fn matches_server_name(variable: &str, server: &ServerTarget) -> bool {
 fn looks_secret(variable: &str) -> bool {
     let variable = variable.to_ascii_uppercase();
     let mut parts = variable.split('_');
-    parts.any(|part| SECRET_WORDS.contains(&part))
+    parts.any(|part| SECRET_WORDS.split(' ').any(|word| word == part))
 }
 
-const SECRET_WORDS: &[&str] = &[
-    "TOKEN",
-    "KEY",
-    "APIKEY",
-    "SECRET",
-    "PASSWORD",
-    "PASSWD",
-    "PAT",
-    "CREDENTIALS",
-    "DSN",
-];
+const SECRET_WORDS: &str = "TOKEN KEY APIKEY SECRET PASSWORD PASSWD PAT CREDENTIALS DSN";
+
 /// Words of server names that do not identify a server.
 const COMMON_WORDS: &[&str] = &["server", "mcp", "stdio", "http"];
 
@@ -266,10 +257,8 @@ fn config_file_findings(
         };
         findings.extend(file.declarations().iter().map(|declaration| {
             let name = &declaration.name;
-            match trusted
-                .server(declaration)
-                .and_then(TrustedDeclaration::to_target)
-            {
+            let server = trusted.server(declaration);
+            match server.and_then(TrustedDeclaration::to_target) {
                 Err(_) if declaration.is_disabled() => {
                     Finding::new(name, FindingState::Disabled, "disabled in its file")
                 },

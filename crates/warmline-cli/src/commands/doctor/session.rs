@@ -78,10 +78,8 @@ pub(super) async fn check_session(target: &Target, report: &'static Report) -> V
         first_call,
         child,
     };
-    SESSION_CHECKS
-        .iter()
-        .flat_map(|check| check(&server))
-        .collect()
+    let checks = SESSION_CHECKS.iter();
+    checks.flat_map(|check| check(&server)).collect()
 }
 
 async fn probe_other_era(
@@ -194,12 +192,8 @@ fn check_sessions(server: &OpenedServer<'_>) -> Vec<Finding> {
         Err(diagnostic) if diagnostic.reason == Reason::Version => "not spoken",
         Err(_) => "does not answer",
     };
-    let message = format!(
-        "{}: {}; {}: {other_text}",
-        facts.era,
-        session_scope_text(facts),
-        other_era(facts.era)
-    );
+    let (era, text, other_era) = (facts.era, session_scope_text(facts), other_era(facts.era));
+    let message = format!("{era}: {text}; {other_era}: {other_text}");
     let other_keeps_state = other.as_ref().is_ok_and(|other| other.keeps_session);
     vec![match !facts.keeps_session && other_keeps_state {
         true => Finding::warning("sessions", message).with_hint(

@@ -9,7 +9,7 @@ use warmline_gateway::options::NO_AUTH_SUMMARY;
 
 use super::Finding;
 use crate::backend::tools;
-use crate::hints::variables;
+use crate::hints::unused_variables;
 use crate::output::{CliResult, JsonFields, Report, one_line, pad};
 use crate::target::{Target, process_folders, records_folder};
 
@@ -103,7 +103,7 @@ fn engine_settings(settings: Vec<EffectiveSetting>) -> impl Iterator<Item = Sett
 }
 
 pub(super) fn unused_variable_findings(servers: &[&Declaration]) -> Vec<Finding> {
-    let unused = variables::unused_variables(servers).into_iter();
+    let unused = unused_variables(servers).into_iter();
     unused
         .map(|(message, hint)| Finding::warning("settings", message).with_hint(hint))
         .collect()
@@ -115,8 +115,7 @@ pub(super) fn print_settings(rows: &[SettingRow], report: &Report) {
         for SettingRow { server, setting } in rows {
             let origin = &setting.origin;
             let is_explicit = *origin != SettingOrigin::Default;
-            let fields = JsonFields::new()
-                .put("server", server)
+            let fields = JsonFields::with("server", server)
                 .put("key", setting.key)
                 .put("value", &setting.value)
                 .put("origin", origin.as_str())
@@ -133,11 +132,8 @@ pub(super) fn print_settings(rows: &[SettingRow], report: &Report) {
     let rows = rows.map(|SettingRow { server, setting }| {
         let server = server.as_ref().map(|server| format!("{server}: "));
         let key = format!("{}{}", server.unwrap_or_default(), setting.key);
-        (
-            key,
-            one_line(&setting.value),
-            one_line(&origin_text(&setting.origin)),
-        )
+        let origin = one_line(&origin_text(&setting.origin));
+        (key, one_line(&setting.value), origin)
     });
     let rows: Vec<(String, String, String)> = rows.collect();
     let keys = rows.iter().map(|(key, ..)| key.chars().count()).max();
