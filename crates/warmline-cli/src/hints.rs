@@ -132,11 +132,9 @@ impl Target {
         let is_redirect = diagnostic.reason == Reason::Redirect;
         let why = diagnostic.cause.as_deref().filter(|_| is_redirect)?;
         // How the engine reports redirects that keep method and body.
-        let prefixes = ["HTTP 307 to ", "HTTP 308 to "];
+        let mut prefixes = ["HTTP 307 to ", "HTTP 308 to "].iter();
         let url = &http.url;
-        let to = prefixes
-            .iter()
-            .find_map(|prefix| why.strip_prefix(prefix))?;
+        let to = prefixes.find_map(|prefix| why.strip_prefix(prefix))?;
         let to = url.join(to).ok()?;
         let is_plain = to.query().is_none() && to.fragment().is_none() && url.query().is_none();
         let is_same_server = to.origin() == url.origin() && to != *url;
@@ -213,9 +211,8 @@ pub(crate) fn readable_certificate_error(why: &str) -> String {
     let Some((head, rest)) = why.split_once(": verification time ") else {
         return why.to_owned();
     };
-    let ago = rest
-        .rsplit_once('(')
-        .and_then(|(_, ago)| ago.split(' ').next()?.parse::<u64>().ok());
+    let ago = rest.rsplit_once('(');
+    let ago = ago.and_then(|(_, ago)| ago.split(' ').next()?.parse::<u64>().ok());
     match ago.map(|seconds| seconds / 86_400) {
         Some(0) | None => head.to_owned(),
         Some(1) => format!("{head} 1 day ago"),

@@ -50,8 +50,12 @@ pub(crate) fn is_json() -> bool {
 }
 
 pub(crate) fn flush() {
-    if let Some(lines) = LOG_WRITER.get() {
-        lines.flush();
+    let Some(lines) = LOG_WRITER.get() else {
+        return;
+    };
+    let (written, flushed) = sync_channel(1);
+    if lines.sender.try_send(LogMessage::Flush(written)).is_ok() {
+        flushed.recv_timeout(FLUSH_TIMEOUT).ok();
     }
 }
 
@@ -98,13 +102,6 @@ impl LogWriter {
         // Without the thread every line counts as lost.
         drop(thread.spawn(move || write_all(&waiting, io::stderr(), &counted)));
         Self { sender, lost_count }
-    }
-
-    fn flush(&self) {
-        let (written, flushed) = sync_channel(1);
-        if self.sender.try_send(LogMessage::Flush(written)).is_ok() {
-            flushed.recv_timeout(FLUSH_TIMEOUT).ok();
-        }
     }
 }
 

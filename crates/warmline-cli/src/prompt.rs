@@ -208,9 +208,8 @@ fn root_entry(folder: &std::path::Path) -> CliResult<Value> {
     };
     let path = std::fs::canonicalize(folder).map_err(|error| bad(error.to_string()))?;
     let uri = url::Url::from_directory_path(&path).map_err(|()| bad("it has no URL".to_owned()))?;
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
+    let name = path.file_name();
+    let name = name.map(|name| name.to_string_lossy().into_owned());
     Ok(json!({"uri": uri.as_str().trim_end_matches('/'), "name": name}))
 }
 
@@ -333,9 +332,8 @@ impl<'s> FormField<'s> {
         let items = self.item_schema();
         let (of, typed) = (items.node, items.choice_texts());
         let named = of.get("enumNames").and_then(Value::as_array);
-        let titled = ["oneOf", "anyOf"]
-            .iter()
-            .find_map(|member| of.get(member).and_then(Value::as_array));
+        let mut members = ["oneOf", "anyOf"].iter();
+        let titled = members.find_map(|member| of.get(member).and_then(Value::as_array));
         let title = |place: usize| match (named, titled) {
             (Some(names), _) => names.get(place)?.as_str(),
             (None, Some(variants)) => variants.get(place)?.get("title")?.as_str(),

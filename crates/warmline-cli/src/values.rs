@@ -271,9 +271,8 @@ pub(crate) struct RawObject(Vec<(String, Box<RawValue>)>);
 impl RawObject {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut reader = serde_json::Deserializer::from_str(text);
-        let object = reader
-            .deserialize_map(RawObjectVisitor)
-            .map_err(|error| error.to_string())?;
+        let object = reader.deserialize_map(RawObjectVisitor);
+        let object = object.map_err(|error| error.to_string())?;
         reader.end().map_err(|error| error.to_string())?;
         Ok(object)
     }

@@ -28,6 +28,7 @@ mod file;
 mod find;
 pub mod gateway_settings;
 mod handoff;
+mod ignored_variables;
 mod json;
 mod keys;
 mod mcp_servers;
@@ -56,7 +57,7 @@ pub use file::{ConfigFile, TrustedDeclaration, TrustedFile};
 pub use find::{ConfigFolders, FileOrigin};
 pub use gateway_settings::GatewaySettings;
 pub use handoff::ServerHandoff;
-pub use keys::{IgnoredVariable, ignored_variables};
+pub use ignored_variables::{IgnoredVariable, ignored_variables};
 pub use plaintext_secrets::PlaintextSecret;
 pub use reader::NearMiss;
 pub use redaction::{PLACEHOLDER, redact_command, redact_url};
@@ -153,9 +154,8 @@ impl Config {
         name: &str,
         store: &TrustStore,
     ) -> Result<(&ConfigFile, &Declaration), ConfigError> {
-        let mut named = self
-            .declarations()
-            .filter(|(_, server)| server.name == name || server.original_name == name);
+        let is_named = |server: &Declaration| server.name == name || server.original_name == name;
+        let mut named = self.declarations().filter(|(_, server)| is_named(server));
         let nearest = named.next().ok_or_else(|| self.unknown_server(name))?;
         if nearest.0.is_trusted(store) {
             return Ok(nearest);
@@ -213,9 +213,8 @@ impl Config {
         }
         let what = format!("no server is called `{}`", name.escape_debug());
         let declarations = self.declarations();
-        let mut names: Vec<&str> = declarations
-            .map(|(_, server)| server.original_name.as_str())
-            .collect();
+        let names = declarations.map(|(_, server)| server.original_name.as_str());
+        let mut names: Vec<&str> = names.collect();
         names.sort_unstable();
         names.dedup();
         let listed = || format!("`{}`", names.join("`, `"));

@@ -258,9 +258,8 @@ impl Declaration {
             return Ok(None);
         };
         let header = credential.credential_header()?;
-        let secret = self
-            .read_secret(&credential.secret, lookup)
-            .map_err(|error| error.with_location(credential.location.clone()))?;
+        let secret = self.read_secret(&credential.secret, lookup);
+        let secret = secret.map_err(|error| error.with_location(credential.location.clone()))?;
         let value = header.render(&secret).ok_or_else(unsendable)?;
         Ok(Some((header.name().clone(), value)))
     }

@@ -17,7 +17,7 @@ use warmline_engine::settings::{
 };
 
 use crate::GatewaySettings;
-use crate::keys::find_ignored_variables;
+use crate::ignored_variables::find_ignored_variables;
 use crate::reader::ParsedFile;
 
 /// An environment of these variables and no others.

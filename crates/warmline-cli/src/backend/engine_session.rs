@@ -52,9 +52,8 @@ impl EngineSession {
             display: target.server.name.clone(),
         };
         let local = |error: Error| Problem::from(error).map_texts(|text| names.rename(text));
-        let warmline = build_engine(target, selected, profile)?
-            .build()
-            .map_err(local)?;
+        let builder = build_engine(target, selected, profile)?;
+        let warmline = builder.build().map_err(local)?;
         let mut events = warmline.events();
         let run = caller(&warmline, selected).named_run(&selected.name);
         let run = run.map_err(local)?;

@@ -230,9 +230,8 @@ fn ensure_folder(place: &Path, user: Option<&Path>) -> CliResult<()> {
 }
 
 fn folder_of(place: &Path) -> &Path {
-    let folder = place
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = place.parent();
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 

@@ -179,9 +179,8 @@ impl DemoServers {
             Server::stdio(Self::STDIO_WITH_SPARE, command).spares(1),
         ];
         let builder = Warmline::builder().servers(servers.map(configure));
-        let warmline = builder
-            .build()
-            .map_err(|error| demo_failure(&error.into()))?;
+        let warmline = builder.build();
+        let warmline = warmline.map_err(|error| demo_failure(&error.into()))?;
         Ok(Self { warmline, http })
     }
 

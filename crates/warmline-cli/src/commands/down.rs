@@ -48,9 +48,8 @@ pub(super) async fn run(args: &DownArgs, report: &Report) -> CliResult<u8> {
     if gateway.is_unresponsive().await {
         let grace = TERM_TIMEOUTS[usize::from(args.now)];
         let ending = gateway.terminate_unresponsive(grace);
-        report
-            .with_progress("ending a gateway that hangs", ending)
-            .await?;
+        let what = "ending a gateway that hangs";
+        report.with_progress(what, ending).await?;
         return print_result("down: it did not answer and was ended by a signal", true);
     }
     let path = match args.now {
@@ -62,9 +61,8 @@ pub(super) async fn run(args: &DownArgs, report: &Report) -> CliResult<u8> {
         return print_result("no background gateway is up", false);
     }
     let stopping = wait_until_gone(&gateway);
-    report
-        .with_progress("stopping the background gateway", stopping)
-        .await?;
+    let what = "stopping the background gateway";
+    report.with_progress(what, stopping).await?;
     print_result("down", true)
 }
 

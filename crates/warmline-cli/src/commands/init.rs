@@ -176,9 +176,8 @@ fn skipped_project_servers(client: &str, path: &Path) -> Option<Note> {
     names.sort_unstable();
     names.dedup();
     let shown = names.iter().take(5);
-    let shown: Vec<String> = shown
-        .map(|name| format!("`{}`", name.escape_debug()))
-        .collect();
+    let shown = shown.map(|name| format!("`{}`", name.escape_debug()));
+    let shown: Vec<String> = shown.collect();
     let more = if names.len() > 5 { ", …" } else { "" };
     let shown = shown.join(", ");
     (!names.is_empty()).then(|| {

@@ -107,60 +107,51 @@ fn context_text(error: &clap::Error, kind: ContextKind) -> Option<String> {
 
 /// Adds a hint that shows where `--` belongs, if that is the mistake.
 pub(crate) fn with_separator_hint(problem: Problem, parser: clap::Command) -> Problem {
-    let words = std::env::args_os()
-        .skip(1)
-        .map(|word| word.into_string().ok());
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| word.into_string().ok());
     let words: Option<Vec<String>> = words.collect();
     let code = problem.parts().code;
     let may_be =
         code == Code::UsageBadArgument || (code == Code::ServerUnknown && !problem.is_near_miss());
     let words = words.filter(|_| may_be);
-    match words.and_then(|words| suggest_separator(parser, &words, &LocalWordClassifier)) {
+    match words.and_then(|words| suggest_separator(parser, &words, &WORDS_OF_THIS_MACHINE)) {
         Some(meant) => problem.with_hint(format!("put `--` before the command: `{meant}`")),
         None => problem,
     }
 }
 
-trait WordClassifier {
-    fn is_program(&self, word: &str) -> bool;
-    fn is_file(&self, word: &str) -> bool;
-    fn is_server(&self, word: &str, config: Option<&Path>) -> bool;
+/// What a word may name.
+struct KnownWords {
+    is_program: fn(&str) -> bool,
+    is_file: fn(&str) -> bool,
+    is_server: fn(&str, Option<&Path>) -> bool,
 }
 
-struct LocalWordClassifier;
+const WORDS_OF_THIS_MACHINE: KnownWords = KnownWords {
+    is_program: is_on_path,
+    is_file: |word| Path::new(word).is_file(),
+    is_server: is_configured_server,
+};
 
-impl WordClassifier for LocalWordClassifier {
-    fn is_program(&self, word: &str) -> bool {
-        is_on_path(word)
-    }
-
-    fn is_file(&self, word: &str) -> bool {
-        Path::new(word).is_file()
-    }
-
-    fn is_server(&self, word: &str, config: Option<&Path>) -> bool {
-        let Ok((folders, store)) = folders_and_trust() else {
-            return false;
-        };
-        let config = Config::read_skipping_untrusted(config, &folders, &store);
-        config.is_ok_and(|config| {
-            let mut declared = config.declarations();
-            declared.any(|(_, one)| one.name == word || one.original_name == word)
-        })
-    }
+fn is_configured_server(word: &str, config: Option<&Path>) -> bool {
+    let Ok((folders, store)) = folders_and_trust() else {
+        return false;
+    };
+    let config = Config::read_skipping_untrusted(config, &folders, &store);
+    config.is_ok_and(|config| config.find_server(word, &store).is_ok())
 }
 
 /// How the command line would look with `--`; none if that is not the mistake.
 fn suggest_separator(
     parser: clap::Command,
     words: &[String],
-    known: &impl WordClassifier,
+    known: &KnownWords,
 ) -> Option<String> {
     if words.iter().any(|word| word == "--") {
         return None;
     }
     let parsed = CommandWords::parse(parser, words)?;
-    let is_server = |word: &str| known.is_server(word, parsed.config.map(Path::new));
+    let is_server = |word: &str| (known.is_server)(word, parsed.config.map(Path::new));
     let (name, named) = match parsed.subcommand {
         "tools" | "doctor" => ("", 0),
         "call" => (" TOOL", 0),
@@ -197,13 +188,13 @@ fn suggest_separator(
     Some(format!("{meant}{name} -- {interpreter}{program} …"))
 }
 
-fn program_interpreter(word: &str, known: &impl WordClassifier) -> Option<&'static str> {
-    if PROGRAM_STARTERS.contains(&word) || known.is_program(word) {
+fn program_interpreter(word: &str, known: &KnownWords) -> Option<&'static str> {
+    if PROGRAM_STARTERS.contains(&word) || (known.is_program)(word) {
         return Some("");
     }
     let endings = [(".py", "python3 "), (".js", "node "), (".mjs", "node ")];
     let (_, interpreter) = endings.iter().find(|(ending, _)| word.ends_with(ending))?;
-    known.is_file(word).then_some(interpreter)
+    (known.is_file)(word).then_some(interpreter)
 }
 
 /// The words of a command line as clap would take them, up to an unknown option.
@@ -274,21 +265,11 @@ mod tests {
 
     use super::*;
 
-    struct Somewhere;
-
-    impl WordClassifier for Somewhere {
-        fn is_program(&self, word: &str) -> bool {
-            ["sort", "./agent.sh"].contains(&word)
-        }
-
-        fn is_file(&self, word: &str) -> bool {
-            ["srv.py", "./agent.sh"].contains(&word)
-        }
-
-        fn is_server(&self, word: &str, config: Option<&Path>) -> bool {
-            word == "github" || (word == "sort" && config.is_some())
-        }
-    }
+    const SOMEWHERE: KnownWords = KnownWords {
+        is_program: |word| ["sort", "./agent.sh"].contains(&word),
+        is_file: |word| ["srv.py", "./agent.sh"].contains(&word),
+        is_server: |word, config| word == "github" || (word == "sort" && config.is_some()),
+    };
 
     #[test]
     fn the_place_of_the_dashes_is_found() {
@@ -325,7 +306,7 @@ mod tests {
         for (typed, expected) in table {
             let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
             let parser = crate::commands::Cli::command();
-            let found = suggest_separator(parser, &words, &Somewhere);
+            let found = suggest_separator(parser, &words, &SOMEWHERE);
             assert_eq!(found.as_deref(), expected, "{typed}");
         }
     }

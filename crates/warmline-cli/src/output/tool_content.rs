@@ -5,9 +5,8 @@ use serde_json::Value;
 pub(crate) fn render_result(result: &Value) -> String {
     let blocks = result.get("content").and_then(Value::as_array);
     let parts: Vec<String> = blocks.into_iter().flatten().map(render_block).collect();
-    let structured = result
-        .get("structuredContent")
-        .filter(|value| !value.is_null());
+    let structured = result.get("structuredContent");
+    let structured = structured.filter(|value| !value.is_null());
     match (parts.is_empty(), structured) {
         (true, Some(structured)) => pretty_json(structured),
         (true, None) if blocks.is_none() => pretty_json(result),

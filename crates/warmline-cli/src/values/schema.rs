@@ -191,9 +191,8 @@ impl<'s> Schema<'s> {
             }
             return;
         }
-        let branches = ["anyOf", "oneOf", "allOf"]
-            .iter()
-            .find_map(|name| schema.get(name).and_then(Value::as_array));
+        let mut names = ["anyOf", "oneOf", "allOf"].iter();
+        let branches = names.find_map(|name| schema.get(name).and_then(Value::as_array));
         match branches {
             Some(branches) => branches
                 .iter()

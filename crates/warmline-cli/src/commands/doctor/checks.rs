@@ -108,9 +108,8 @@ fn withheld_variable_finding(
     let withheld = withheld_variables(stdio);
     let mut names: Vec<&str> = withheld.iter().map(String::as_str).collect();
     let wanted = names.iter().copied();
-    let wanted: Vec<&str> = wanted
-        .filter(|name| matches_server_name(name, server))
-        .collect();
+    let wanted = wanted.filter(|name| matches_server_name(name, server));
+    let wanted: Vec<&str> = wanted.collect();
     if let [first, ..] = wanted.as_slice() {
         let message = format!(
             "the program does not get {}, which may be meant for it",
@@ -234,9 +233,8 @@ fn config_file_findings(
         skipped.map(|skipped| Finding::from_problem("config", &skipped.error.clone().into()));
     let mut findings: Vec<Finding> = skipped.collect();
     if config.files().is_empty() && findings.is_empty() {
-        let places = std::iter::once(&folders.working)
-            .chain(&folders.user)
-            .chain([&folders.system]);
+        let places = std::iter::once(&folders.working).chain(&folders.user);
+        let places = places.chain([&folders.system]);
         let places: Vec<String> = places.map(|place| place.display().to_string()).collect();
         let message = format!("no configuration file in {}", places.join(", "));
         findings.push(Finding::warning("config", message).with_hint(
