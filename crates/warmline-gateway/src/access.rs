@@ -15,10 +15,10 @@ use warmline_engine::Warmline;
 use warmline_engine::admin::EngineAdmin as _;
 use warmline_platform::clock;
 
-use crate::access::rules::AccessRules;
+use self::rules::AccessRules;
 use crate::auth::protected_resource::ProtectedResource;
 use crate::auth::{Auth, AuthError, Authenticators, KeyLookup, Peer, Subject};
-use crate::hosts::AllowedHosts;
+use crate::endpoint::AllowedHosts;
 use crate::run_selector::RunSource;
 use crate::{GatewayOptions, GatewayState, shutdown};
 

@@ -2,35 +2,35 @@
 //!
 //! Only that user reaches it. Other callers' identities appear as fingerprints.
 
-mod adopt;
 mod adopted_servers;
-mod events;
 mod lists;
-mod reload;
 pub mod socket_client;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use warmline_core::error::code::Code;
 use warmline_engine::admin::EngineAdmin as _;
+use warmline_engine::events::EventItem;
 use warmline_engine::{Error, Run};
 use warmline_platform::clock::{self, Instant};
 
 use self::adopted_servers::AdoptedServers;
-pub use self::adopted_servers::AdoptionPolicy;
-use self::reload::ReloadQueue;
-pub use self::reload::{ReloadFailure, ReloadRequest};
 use crate::GatewayState;
 use crate::auth::{self, AnonymousScope, Subject};
-use crate::response::body::ResponseBody;
 use crate::response::call_error::{self, ErrorDetail};
-use crate::response::error_response;
+use crate::response::{self, ResponseBody};
+use crate::shutdown::wait_for_stop;
 
 /// The header of every response with the gateway's version: a client of another version stops.
 pub(crate) const VERSION_HEADER: HeaderName = HeaderName::from_static("warmline-version");
@@ -53,24 +53,27 @@ pub(crate) struct AdminState {
     /// Milliseconds from the start to the last use.
     pub(crate) last_used: AtomicU64,
     pub(crate) shutdown: watch::Sender<ShutdownRequest>,
+    /// Whether commands may declare servers.
+    adopts_servers: bool,
     pub(crate) adopted: AdoptedServers,
     pub(crate) reload_queue: ReloadQueue,
 }
 
 impl AdminState {
-    pub(crate) fn new(adoption: AdoptionPolicy) -> Self {
+    pub(crate) fn new(adopts_servers: bool) -> Self {
         Self {
             started_at: clock::now(),
             last_used: AtomicU64::new(0),
             shutdown: watch::Sender::new(ShutdownRequest::NotRequested),
-            adopted: AdoptedServers::new(adoption),
+            adopts_servers,
+            adopted: AdoptedServers::default(),
             reload_queue: ReloadQueue::default(),
         }
     }
 
     /// Records a use, if the gateway adopts servers: only such a gateway stops when idle.
     pub(crate) fn record_use(&self) {
-        if self.adopted.is_enabled() {
+        if self.adopts_servers {
             let since = self.started_at.elapsed().as_millis();
             let since = u64::try_from(since).unwrap_or(u64::MAX);
             self.last_used.store(since, Ordering::Relaxed);
@@ -113,7 +116,7 @@ pub(crate) async fn serve_request(
         (&Method::GET, ["servers"]) => json_response(&lists::servers(shared)),
         (&Method::GET, ["runs"]) => json_response(&lists::runs(shared)),
         (&Method::GET, ["sessions"]) => json_response(&lists::sessions(shared)),
-        (&Method::GET, ["events"]) => events::stream_events(shared),
+        (&Method::GET, ["events"]) => stream_events(shared),
         (&Method::GET, ["mcp-pool", "metrics"]) => json_response(&lists::pool_metrics(shared)),
         (&Method::DELETE, ["runs", run]) => end_run(shared, run).await,
         (&Method::DELETE, ["servers", server, "sessions"]) => close_sessions(shared, server, None),
@@ -125,8 +128,8 @@ pub(crate) async fn serve_request(
             Ok(()) => json_response(&json!({ "reloaded": true })),
             Err(error) => error.into_response(),
         },
-        (&Method::POST, ["join"]) if shared.admin.adopted.is_enabled() => {
-            adopt::serve_join(shared, body).await
+        (&Method::POST, ["join"]) if shared.admin.adopts_servers => {
+            adopted_servers::serve_join(shared, body).await
         },
         _ => unknown_endpoint(method, &path).into_response(),
     };
@@ -250,7 +253,7 @@ impl AdminError {
             error["hint"] = hint.into();
         }
         let body = json!({ "error": error }).to_string();
-        error_response::rejection(self.status, (self.code.as_str(), &self.what), body)
+        response::rejection(self.status, (self.code.as_str(), &self.what), body)
     }
 }
 
@@ -297,9 +300,105 @@ fn engine_error_response(error: &Error) -> Response<ResponseBody> {
     let mut fields = call_error::error_fields(error, ErrorDetail::Full);
     fields["what"] = message.into();
     let body = json!({ "error": fields }).to_string();
-    error_response::rejection(status, (error.code().as_str(), message), body)
+    response::rejection(status, (error.code().as_str(), message), body)
 }
 
 fn json_response(value: &Value) -> Response<ResponseBody> {
-    error_response::ok_json(value.to_string())
+    response::ok_json(value.to_string())
+}
+
+const DRAIN_GRACE: Duration = Duration::from_secs(24);
+
+/// Streams events of the engine, one line of JSON each, until the gateway ends. A reader that does not
+/// keep up misses the oldest events, and its next line counts them.
+fn stream_events(shared: &GatewayState) -> Response<ResponseBody> {
+    let first = event_line(json!({ "kind": "listening", "version": VERSION }));
+    let streams = (shared.warmline.events(), shared.stopping.clone());
+    let following = stream::unfold(streams, |(mut events, mut stopping)| async move {
+        let ended = async {
+            wait_for_stop(&mut stopping).await;
+            clock::sleep(DRAIN_GRACE).await;
+        };
+        let item = tokio::select! {
+            item = events.next() => item?,
+            () = ended => return None,
+        };
+        let line = match item {
+            EventItem::Event(event) => serde_json::to_value(&event).unwrap_or_default(),
+            EventItem::Missed(count) => json!({ "kind": "missed", "events": count }),
+        };
+        Some((event_line(line), (events, stopping)))
+    });
+    let lines = stream::once(std::future::ready(first)).chain(following);
+    let mut response = Response::new(ResponseBody::Stream(lines.boxed()));
+    let kind = HeaderValue::from_static("application/x-ndjson");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn event_line(mut event: Value) -> Bytes {
+    if event.is_object() {
+        event["at"] = clock::wall_seconds().into();
+    }
+    Bytes::from(format!("{event}\n"))
+}
+
+const MAX_QUEUED: usize = 16;
+
+/// A request to reload the configuration.
+#[derive(Debug)]
+pub struct ReloadRequest(oneshot::Sender<Result<(), ReloadFailure>>);
+
+impl ReloadRequest {
+    /// Answers the request.
+    pub fn respond(self, result: Result<(), ReloadFailure>) {
+        // The requester may have left.
+        self.0.send(result).ok();
+    }
+}
+
+/// Why a configuration was rejected. The running one stays.
+#[derive(Clone, Debug)]
+pub struct ReloadFailure {
+    /// The error code.
+    pub code: Code,
+    /// What is wrong, where and why.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// Passes requests to the owner of the configuration, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct ReloadQueue(Mutex<Option<mpsc::Sender<ReloadRequest>>>);
+
+impl ReloadQueue {
+    pub(crate) fn open(&self) -> mpsc::Receiver<ReloadRequest> {
+        let (sender, requests) = mpsc::channel(MAX_QUEUED);
+        *self.0.lock() = Some(sender);
+        requests
+    }
+
+    async fn reload(&self) -> Result<(), AdminError> {
+        let no_owner = || {
+            let what = "this gateway has no configuration to reload";
+            AdminError::new(StatusCode::NOT_FOUND, Code::NotAllowed, what)
+        };
+        let sender = self.0.lock().clone().ok_or_else(no_owner)?;
+        let (respond, response) = oneshot::channel();
+        sender
+            .try_send(ReloadRequest(respond))
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => {
+                    let what = "too many reloads of the configuration are waiting";
+                    AdminError::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, what)
+                },
+                mpsc::error::TrySendError::Closed(_) => no_owner(),
+            })?;
+        let result = response.await.map_err(|_| no_owner())?;
+        result.map_err(|failure| AdminError {
+            hint: failure.hint,
+            ..AdminError::new(StatusCode::CONFLICT, failure.code, failure.what)
+        })
+    }
 }

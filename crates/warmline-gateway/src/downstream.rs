@@ -12,7 +12,6 @@ pub(crate) mod modern;
 pub(crate) mod request;
 mod sink;
 pub(crate) mod stdio;
-pub(crate) mod trace;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,20 +29,17 @@ use self::message::{
     ClientTransport, InboundMessage, MISSING_ID, MessageHead, accepted_formats, is_missing_id,
     message_era,
 };
-use crate::GatewayState;
-use crate::access;
 use crate::auth::{Peer, Subject};
 use crate::endpoint::RequestTarget;
-use crate::limits::reply_budget::IdentityReplyBudget;
+use crate::limits::usage::IdentityReplyBudget;
 use crate::limits::{EMPTY_PERMIT, RequestPermit};
 use crate::metrics::RequestEra;
-use crate::response::body::ResponseBody;
 use crate::response::call_error::ErrorDetail;
-use crate::response::error_response;
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::ResponseStream;
-use crate::run_selector;
+use crate::response::{self, ResponseBody};
+use crate::{GatewayState, access, run_selector};
 
 /// An authenticated request.
 pub(crate) struct RequestContext<'a> {
@@ -198,7 +194,7 @@ pub(crate) fn reject_by_head(head: &Parts) -> Option<Response<ResponseBody>> {
     let message_head = MessageHead::http(head);
     if head.method != http::Method::POST {
         let is_modern = message_head.claimed_era() == Some(Era::Modern);
-        return is_modern.then(|| error_response::method_not_allowed("POST"));
+        return is_modern.then(|| response::method_not_allowed("POST"));
     }
     reject_content_type(&head.headers).or_else(|| {
         let is_readable = accepted_formats(&head.headers).is_some();
@@ -215,7 +211,7 @@ fn reject_content_type(headers: &HeaderMap) -> Option<Response<ResponseBody>> {
     let is_json = kind.trim().eq_ignore_ascii_case("application/json");
     let what = "Unsupported Media Type: a message is application/json";
     let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    (!is_json).then(|| error_response::rpc_error(status, None, RpcCode::Invalid, what))
+    (!is_json).then(|| response::rpc_error(status, None, RpcCode::Invalid, what))
 }
 
 /// Answers a request without a message: `GET` opens or resumes the stream of a legacy client for what
@@ -227,7 +223,7 @@ pub(crate) async fn handle_without_body(
     let outcome = match *method {
         http::Method::GET => legacy::handle_get(context).await,
         http::Method::DELETE => legacy::end_session(context).await,
-        _ => Ok(error_response::method_not_allowed("GET, POST, DELETE")),
+        _ => Ok(response::method_not_allowed("GET, POST, DELETE")),
     };
     let detail = context.error_detail();
     let response = outcome.unwrap_or_else(|rejection| rejection.to_response(None, detail));
@@ -306,7 +302,7 @@ async fn dispatch_message(
         MessageKind::Result | MessageKind::Error => rejection.to_response(None, detail()),
     });
     if response.status() == StatusCode::BAD_REQUEST {
-        return (era, error_response::mark_if_legacy_only(response));
+        return (era, response::mark_if_legacy_only(response));
     }
     (era, response)
 }

@@ -1,11 +1,10 @@
 //! The gateway itself: its start, its reload, and its stop.
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::{fmt, io};
 
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -19,8 +18,7 @@ use crate::auth::Auth;
 use crate::downstream::legacy::client_sessions;
 use crate::listener::{self, ReloadingTlsAcceptor};
 use crate::metrics::{RequestEra, StatusClass};
-use crate::ops::OpsListener;
-use crate::ops::process_health;
+use crate::ops::{OpsListener, process_health};
 use crate::startup::{self, StartError};
 use crate::{GatewayOptions, GatewayState, access, flush_audit};
 
@@ -202,13 +200,17 @@ impl Gateway {
 
     /// The number of responses that clients have yet to read to their end.
     pub fn unfinished_responses(&self) -> u64 {
-        self.shared.unfinished_responses.count()
+        self.shared
+            .unfinished_responses
+            .count
+            .load(Ordering::Relaxed)
     }
 
     /// Marks calls in flight as cut: their responses no longer count as
     /// [`Gateway::unfinished_responses`].
     pub fn mark_calls_cut(&self) {
-        self.shared.unfinished_responses.mark_calls_cut();
+        let responses = &self.shared.unfinished_responses;
+        responses.calls_cut.store(true, Ordering::Relaxed);
     }
 
     /// Resolves when no connection is left, after [`Gateway::drain`].

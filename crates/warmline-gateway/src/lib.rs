@@ -8,9 +8,7 @@ pub mod admin;
 pub mod auth;
 mod downstream;
 mod endpoint;
-mod file_stamp;
 mod gateway;
-mod hosts;
 mod limits;
 mod listener;
 pub mod metrics;
@@ -38,7 +36,7 @@ use crate::access::audit::AuditLog;
 pub use crate::access::audit::AuditOptions;
 pub use crate::access::rules::AccessRules;
 use crate::admin::AdminState;
-pub use crate::admin::{AdoptionPolicy, ReloadFailure, ReloadRequest, ShutdownRequest};
+pub use crate::admin::{ReloadFailure, ReloadRequest, ShutdownRequest};
 pub use crate::auth::protected_resource::ProtectedResource;
 pub use crate::auth::{
     Auth, AuthMethod, BearerToken, IpNetwork, JWT_ALGORITHMS, JwtAlgorithm, JwtOptions, KeySource,
@@ -46,7 +44,6 @@ pub use crate::auth::{
 };
 use crate::downstream::aggregate::absent::Absences;
 use crate::downstream::http_sse::HttpSseSessions;
-pub use crate::downstream::http_sse::HttpSseTransport;
 use crate::downstream::legacy::client_sessions::ClientSessions;
 use crate::downstream::modern::listen::OpenListens;
 use crate::downstream::modern::shared_listen::SharedListens;
@@ -54,13 +51,13 @@ pub use crate::downstream::stdio::{StdioClient, StdioShutdownHandle};
 pub use crate::gateway::Gateway;
 use crate::limits::ListenerLimiter;
 pub use crate::limits::ListenerLimits;
-use crate::listener::RejectionLog;
 pub use crate::listener::TlsFiles;
+use crate::listener::{RejectionLog, UnfinishedResponses};
 use crate::metrics::GatewayCounters;
 pub use crate::ops::METRICS;
 use crate::ops::process_health::ProcessHealth;
 pub use crate::run_selector::RunSource;
-use crate::shutdown::{DrainNotice, UnfinishedResponses};
+use crate::shutdown::DrainNotice;
 pub use crate::startup::StartError;
 
 /// The options of a gateway.
@@ -74,10 +71,12 @@ pub struct GatewayOptions {
     pub socket: Option<PathBuf>,
     /// A Unix socket for `/admin`, for the same user. It may be the same one.
     pub admin_socket: Option<PathBuf>,
-    /// Whether clients of the HTTP+SSE transport of 2024-11-05 are served.
-    pub sse: HttpSseTransport,
-    /// Whether commands may declare servers at the admin socket.
-    pub adoption: AdoptionPolicy,
+    /// Whether clients of the HTTP+SSE transport of 2024-11-05 are served, at
+    /// `/servers/{server}/sse` beside `/servers/{server}/mcp`.
+    pub sse: bool,
+    /// Whether commands of the local user may declare servers at the admin socket: they could start
+    /// the programs themselves.
+    pub adopts_servers: bool,
     /// How callers authenticate.
     pub auth: Auth,
     /// Tells clients where they get tokens.
@@ -112,8 +111,8 @@ impl Default for GatewayOptions {
             tls: None,
             socket: None,
             admin_socket: None,
-            sse: HttpSseTransport::Off,
-            adoption: AdoptionPolicy::Refused,
+            sse: false,
+            adopts_servers: false,
             auth: Auth::default(),
             protected_resource: None,
             rules: AccessRules::none(),
@@ -174,7 +173,7 @@ impl GatewayState {
             rejection_log: RejectionLog::default(),
             process_health: Arc::default(),
             drain_notice: DrainNotice::default(),
-            admin: AdminState::new(options.adoption),
+            admin: AdminState::new(options.adopts_servers),
             stopping,
             warmline,
             options,

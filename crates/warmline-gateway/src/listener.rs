@@ -3,48 +3,57 @@
 //! A request passes, in this order: the limits, Host and Origin, the path, the rest of its head,
 //! authentication, the rules about its server, and the limits of its body.
 
-mod accept;
 mod connection;
 mod connection_timeouts;
 mod framing;
 mod local_socket;
-mod read_body;
 mod rejection;
-mod rejection_log;
 mod tls;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::{CONNECTION, EXPECT, HOST, ORIGIN, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
+use serde_json::value::RawValue;
+use warmline_core::error::code::Reason;
+use warmline_core::exchange::Diagnostic;
+use warmline_core::message::envelope::{Message, MessageKind};
+use warmline_core::message::parse_error::{ParseError, ParseErrorKind};
+use warmline_core::protocol::headers::SESSION_ID;
+use warmline_engine::Error;
+use warmline_engine::admin::EngineAdmin as _;
 
-pub(crate) use self::accept::{
-    ACCEPT_RETRY_DELAY, accept_connections, accept_local_connections, bind_local_sockets,
+pub(crate) use self::connection::{
+    ACCEPT_RETRY_DELAY, ConnectionRequests, UnfinishedResponses, accept_connections,
+    accept_local_connections, bind_local_sockets,
 };
-pub(crate) use self::connection::ConnectionRequests;
 pub(crate) use self::connection_timeouts::{ConnectionIo, ConnectionTimeouts};
+pub(crate) use self::rejection::RejectionLog;
 use self::rejection::{
-    Rejection, audit_anonymous_rejection, check_credentials, check_draining, check_host_and_origin,
-    check_server, drain_or_close, limit_exceeded, record_rejection, run_error_response,
-    set_connection_close, too_many_auth_failures_response, unauthorized,
+    Rejection, audit_anonymous_rejection, body_read_failed, count_response, engine_error_response,
+    limit_exceeded, record_rejection, run_error_response, set_connection_close,
+    too_many_auth_failures_response, unauthorized,
 };
-pub(crate) use self::rejection_log::RejectionLog;
 pub use self::tls::TlsFiles;
 pub(crate) use self::tls::{ReloadingTlsAcceptor, TlsFileError, check_certificate};
-use crate::GatewayState;
-use crate::access::AccessPolicy;
-use crate::admin;
+use crate::access::{self, AccessPolicy};
 use crate::auth::{self, AnonymousScope, KeyLookup, LOCAL_IDENTITY, Peer, Subject};
-use crate::downstream::http_sse::{self, HttpSseTransport};
-use crate::downstream::message::{InboundMessage, MessageHead};
+use crate::downstream::http_sse;
+use crate::downstream::message::{InboundMessage, MessageHead, raw_id};
 use crate::downstream::{self, RequestContext};
 use crate::endpoint::{Endpoint, parse_endpoint};
 use crate::limits::LimitExceeded;
-use crate::metrics::{RejectionReason, RequestEra, StatusClass};
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
+use crate::metrics::{RejectionReason, RequestEra};
+use crate::response::{self, DrainOutcome, ResponseBody};
+use crate::{GatewayState, admin};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListenerRole {
@@ -66,26 +75,26 @@ async fn serve_request(
         let response = Box::pin(admin::serve_request(shared, &head, body)).await;
         shared.rejection_log.log_response(None, peer, &response);
         if let (Some(audit), Some(rejected)) =
-            (&shared.audit, error_response::rejection_details(&response))
+            (&shared.audit, response::rejection_details(&response))
         {
             let rejected = (LOCAL_IDENTITY, rejected.audit_reason);
             audit.write_rejection((Some(head.uri.path()), None), rejected, 0);
         }
-        return error_response::reuse_header_map(response, HeaderMap::new());
+        return response::reuse_header_map(response, HeaderMap::new());
     }
     let response = match role {
         ListenerRole::Mcp | ListenerRole::Both => {
             serve_mcp_request(shared, &head, body, peer).await
         },
         ListenerRole::Admin => {
-            let response = error_response::unknown_path();
+            let response = response::unknown_path();
             let reason = Some(RejectionReason::Path);
             shared.rejection_log.log_response(reason, peer, &response);
             response
         },
     };
-    let mut response = error_response::reuse_header_map(response, head.headers);
-    if shared.drain_notice.is_announced() {
+    let mut response = response::reuse_header_map(response, head.headers);
+    if shared.drain_notice.announced.load(Ordering::Relaxed) {
         set_connection_close(&mut response);
     }
     response
@@ -103,8 +112,7 @@ async fn serve_mcp_request(
     let response = match admit_request(shared, head, &mut body, peer).await {
         Ok((era, response)) => {
             shared.rejection_log.log_response(None, peer, &response);
-            let class = StatusClass::from_status(response.status());
-            shared.counters.requests.increment(era, class);
+            count_response(shared, era, response.status());
             response
         },
         Err(rejection) => {
@@ -127,7 +135,7 @@ async fn admit_request(
     check_host_and_origin(&policy, head)?;
     let resource = policy.protected_resource.as_ref();
     if let Some(response) = resource.and_then(|resource| resource.metadata_response(head)) {
-        return match error_response::rejection_details(&response) {
+        return match response::rejection_details(&response) {
             None => Ok((RequestEra::None, response)),
             Some(_) => Err(RejectionReason::Head.with_response(response)),
         };
@@ -138,8 +146,8 @@ async fn admit_request(
     let by_head = match endpoint {
         Endpoint::Mcp(_) => downstream::reject_by_head(head),
         Endpoint::Run(_) if head.method == Method::DELETE => None,
-        Endpoint::Run(_) => Some(error_response::method_not_allowed("DELETE")),
-        Endpoint::Sse(_) | Endpoint::Messages(_) if shared.options.sse == HttpSseTransport::Off => {
+        Endpoint::Run(_) => Some(response::method_not_allowed("DELETE")),
+        Endpoint::Sse(_) | Endpoint::Messages(_) if !shared.options.sse => {
             return Err(reject_unknown_path(shared, &policy, head, peer).await);
         },
         Endpoint::Sse(_) => http_sse::reject_stream_request(head),
@@ -193,7 +201,7 @@ async fn serve_authenticated(
         let response = downstream::handle_without_body(context, &head.method).await;
         return Ok((RequestEra::Legacy, response));
     }
-    let message = read_body::read_message(context, body, policy.max_request).await?;
+    let message = read_message(context, body, policy.max_request).await?;
     check_draining(context, &message)?;
     if let Endpoint::Messages(_) = endpoint {
         let response = http_sse::handle_post(context, head.uri.query(), message).await;
@@ -209,7 +217,7 @@ async fn end_run(context: &RequestContext<'_>, name: &str) -> Response<ResponseB
     match caller.join_run(name) {
         Ok(run) => {
             run.end().await;
-            error_response::no_content()
+            response::no_content()
         },
         Err(error) => run_error_response(&error, context.error_detail()),
     }
@@ -224,7 +232,7 @@ async fn reject_unknown_path(
     peer: Peer,
 ) -> Rejection {
     if !admin::is_admin_path(head.uri.path()) {
-        return RejectionReason::Path.with_response(error_response::unknown_path());
+        return RejectionReason::Path.with_response(response::unknown_path());
     }
     let subject = match authenticate(shared, policy, head, peer).await {
         Ok(subject) => subject,
@@ -270,3 +278,184 @@ async fn authenticate(
         ..RejectionReason::AuthFailures.with_response(too_many_auth_failures_response())
     })
 }
+
+/// The largest body that is read from a caller over its quota.
+const MAX_NON_REQUEST_BODY: usize = 16 << 10;
+
+/// Reads a message of at most `limit` bytes. A caller over its quota can still reply to server
+/// requests and cancel calls: that is what frees its quota.
+async fn read_message(
+    context: &RequestContext<'_>,
+    unread: &mut Option<Incoming>,
+    limit: usize,
+) -> Result<Bytes, Rejection> {
+    let limiter = &context.shared.limiter;
+    // A body of unknown length may be as large as the limit.
+    let stated = unread.as_ref().and_then(|body| body.size_hint().exact());
+    let stated = stated.and_then(|stated| usize::try_from(stated).ok());
+    let expected = stated.map_or(limit, |stated| stated.min(limit));
+    let identity = context.subject.quota_key();
+    let reserved = identity
+        .map_or(Ok(()), |identity| {
+            limiter.charge_identity(context.permit, identity)
+        })
+        .and_then(|()| limiter.reserve_bytes(context.permit, expected, identity));
+    let is_over_quota = match reserved {
+        Ok(()) => false,
+        Err(LimitExceeded::Identity) if expected <= MAX_NON_REQUEST_BODY => {
+            limiter
+                .reserve_bytes(context.permit, expected, None)
+                .map_err(limit_exceeded)?;
+            true
+        },
+        Err(limit) => return Err(limit_exceeded(limit)),
+    };
+    let read = match unread {
+        None => Bytes::new(),
+        Some(body) => {
+            let read = response::read_body(body, limit, limiter.limits().body_timeout).await;
+            read.map_err(body_read_failed)?
+        },
+    };
+    *unread = None;
+    context.permit.lock().shrink_to(read.len());
+    if is_over_quota && may_contain_request(&read) {
+        return Err(limit_exceeded(LimitExceeded::Identity));
+    }
+    Ok(read)
+}
+
+fn may_contain_request(body: &Bytes) -> bool {
+    let message = Message::parse(body.clone());
+    message.map_or(true, |message| message.kind() == MessageKind::Request)
+}
+
+/// Reads the rest of a request body if it is small and has arrived; else the response closes the
+/// connection.
+async fn drain_or_close(
+    mut response: Response<ResponseBody>,
+    head: &Parts,
+    rest: Option<Incoming>,
+) -> Response<ResponseBody> {
+    let Some(mut rest) = rest.filter(|rest| !rest.is_end_stream()) else {
+        return response;
+    };
+    // Reading would make hyper send `100 Continue`.
+    let waits = head.headers.contains_key(EXPECT);
+    let closes = response.headers().contains_key(CONNECTION);
+    if waits || closes || response::drain_body(&mut rest).await == DrainOutcome::Remaining {
+        set_connection_close(&mut response);
+    }
+    response
+}
+
+/// Rejects a request that a foreign web page sent, or that arrived under a rebound name.
+fn check_host_and_origin(policy: &AccessPolicy, head: &Parts) -> Result<(), Rejection> {
+    for (reason, name) in [
+        (RejectionReason::Host, HOST),
+        (RejectionReason::Origin, ORIGIN),
+        (RejectionReason::Head, SESSION_ID),
+    ] {
+        // Two readers may have read different headers: nothing that follows is read.
+        if head.headers.get_all(&name).iter().nth(1).is_some() {
+            let mut rejection = reject_duplicate_header(reason, &name);
+            set_connection_close(&mut rejection.response);
+            return Err(rejection);
+        }
+    }
+    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+    // The authority of an absolute request target counts before the Host header.
+    let authority = head.uri.authority().map(Authority::as_str);
+    let is_allowed = |host: Option<&str>| policy.hosts.allows_host(host);
+    if !is_allowed(host) || !authority.is_none_or(|authority| is_allowed(Some(authority))) {
+        let what = "Forbidden: this Host is not allowed";
+        return Err(RejectionReason::Host.with_error(StatusCode::FORBIDDEN, what));
+    }
+    match head.headers.get(ORIGIN) {
+        Some(origin) if !policy.hosts.allows_origin(origin) => {
+            let what = "Forbidden: this Origin is not allowed";
+            Err(RejectionReason::Origin.with_error(StatusCode::FORBIDDEN, what))
+        },
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn reject_duplicate_header(reason: RejectionReason, name: &HeaderName) -> Rejection {
+    let what = format!("Bad Request: duplicate `{name}` header");
+    reason.with_error(StatusCode::BAD_REQUEST, &what)
+}
+
+/// Rejects a server that does not exist. A server that the rules deny gets the same response, so
+/// that no caller can probe for it.
+fn check_server(
+    policy: &AccessPolicy,
+    context: &RequestContext<'_>,
+    (method, server): (&Method, &str),
+) -> Result<(), Rejection> {
+    let reason = if !policy.rules.may_use(&context.subject, server) {
+        RejectionReason::NotAllowed
+    } else if !context.shared.warmline.has_server(server) {
+        RejectionReason::Path
+    } else if *method == Method::GET
+        && !access::may_use_server(context.shared, &context.subject, server)
+    {
+        // A disabled server sends no notifications; other requests fail with a reason.
+        RejectionReason::NotAllowed
+    } else {
+        return Ok(());
+    };
+    Err(reason.with_response(response::unknown_server()))
+}
+
+/// Rejects two credentials in one header: the gateway does not choose between them.
+fn check_credentials(context: &RequestContext<'_>) -> Result<(), Rejection> {
+    let headers = context.head.headers;
+    if headers.len() == headers.keys_len() {
+        return Ok(());
+    }
+    let is_duplicate = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+    let mut duplicates = headers.keys().filter(is_duplicate);
+    match duplicates.find(|name| context.shared.warmline.reads_credentials_from(name)) {
+        Some(name) => Err(reject_duplicate_header(RejectionReason::Head, name)),
+        None => Ok(()),
+    }
+}
+
+/// Rejects new requests during a drain. Replies to server requests and cancellations belong to
+/// calls in flight and pass.
+fn check_draining(context: &RequestContext<'_>, body: &Bytes) -> Result<(), Rejection> {
+    if !*context.shared.stopping.borrow() {
+        return Ok(());
+    }
+    let id = match Message::parse(body.clone()) {
+        Ok(message) => (message.kind() == MessageKind::Request).then(|| raw_id(&message)),
+        Err(ParseError {
+            kind: ParseErrorKind::Batch,
+            ..
+        }) => batch_contains_request(body).then(|| Bytes::from_static(b"null")),
+        // The parser proper reports what is wrong.
+        Err(_) => None,
+    };
+    let Some(id) = id else {
+        return Ok(());
+    };
+    let mut diagnostic = Diagnostic::new(Reason::Draining, "this gateway is shutting down");
+    diagnostic.retry_after = Some(DRAIN_RETRY_AFTER);
+    let error = Error::from(diagnostic);
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = engine_error_response(status, &id, &error, context.error_detail());
+    let after = HeaderValue::from(DRAIN_RETRY_AFTER.as_secs());
+    response.headers_mut().insert(RETRY_AFTER, after);
+    set_connection_close(&mut response);
+    Err(RejectionReason::Draining.with_response(response))
+}
+
+fn batch_contains_request(body: &Bytes) -> bool {
+    let parts: Vec<&RawValue> = serde_json::from_slice(body).unwrap_or_default();
+    let mut parts = parts
+        .into_iter()
+        .map(|part| body.slice_ref(part.get().as_bytes()));
+    parts.any(|raw| Message::parse(raw).is_ok_and(|one| one.kind() == MessageKind::Request))
+}
+
+const DRAIN_RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use warmline_core::word_enum::word_enum;
 use warmline_engine::metrics::{Counter, LabeledCounter, TwoLabelCounter};
 
@@ -34,18 +33,6 @@ word_enum! {
         ClientError = "4xx",
         /// An error of the gateway or a server.
         ServerError = "5xx",
-    }
-}
-
-impl StatusClass {
-    /// The class of a status.
-    pub fn from_status(status: StatusCode) -> Self {
-        match status.as_u16() / 100 {
-            5 => Self::ServerError,
-            4 => Self::ClientError,
-            3 => Self::Redirect,
-            _ => Self::Success,
-        }
     }
 }
 

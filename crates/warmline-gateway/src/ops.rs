@@ -5,35 +5,35 @@
 //! have the gateway restarted.
 
 mod metrics;
-mod pages;
 pub(crate) mod process_health;
-mod prometheus;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, HOST, ORIGIN};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
+use warmline_engine::metrics::{ServerCondition, ServerStatus};
 use warmline_platform::clock;
 
 pub use self::metrics::METRICS;
 use crate::GatewayState;
 use crate::auth::Peer;
-use crate::hosts::AllowedHosts;
+use crate::endpoint::AllowedHosts;
 use crate::listener::{ACCEPT_RETRY_DELAY, ConnectionIo, ConnectionRequests, ConnectionTimeouts};
 use crate::metrics::RejectionReason;
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
+use crate::response::{self, ResponseBody};
 use crate::shutdown::wait_for_stop;
 
 const MAX_CONNECTIONS: usize = 32;
@@ -143,10 +143,10 @@ impl OpsService {
         peer: Peer,
     ) -> Response<ResponseBody> {
         let page: fn(&GatewayState) -> Response<ResponseBody> = match self.check_request(request) {
-            Ok("/livez") => return pages::liveness(&self.shared),
-            Ok("/readyz") => pages::readiness,
-            Ok("/metrics") => pages::metrics,
-            Ok("/servers") => pages::servers,
+            Ok("/livez") => return liveness(&self.shared),
+            Ok("/readyz") => readiness,
+            Ok("/metrics") => metrics,
+            Ok("/servers") => servers,
             Ok(_) => {
                 let what = "the pages are /livez, /readyz, /metrics and /servers";
                 let rejection = (RejectionReason::Path, StatusCode::NOT_FOUND, what);
@@ -157,7 +157,7 @@ impl OpsService {
         // These pages read everything: off the threads that carry calls.
         let shared = Arc::clone(&self.shared);
         let rendering = clock::spawn_blocking("ops-page", move || page(&shared));
-        rendering.await.unwrap_or_else(|_| pages::failure())
+        rendering.await.unwrap_or_else(|_| failure())
     }
 
     /// The path of a request that may be answered.
@@ -178,8 +178,8 @@ impl OpsService {
 
     fn reject(&self, (reason, status, what): OpsRejection, peer: Peer) -> Response<ResponseBody> {
         let details = (reason.as_str(), what);
-        let mut response = error_response::rejection(status, details, format!("{what}\n"));
-        pages::set_headers(&mut response, pages::TEXT);
+        let mut response = response::rejection(status, details, format!("{what}\n"));
+        set_headers(&mut response, TEXT);
         if status == StatusCode::METHOD_NOT_ALLOWED {
             let allowed = HeaderValue::from_static("GET, HEAD");
             response.headers_mut().insert(ALLOW, allowed);
@@ -188,4 +188,90 @@ impl OpsService {
         log.log_response(Some(reason), peer, &response);
         response
     }
+}
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+fn is_draining(shared: &GatewayState) -> bool {
+    shared.drain_notice.announced.load(Ordering::Relaxed) || *shared.stopping.borrow()
+}
+
+fn unready_reason(shared: &GatewayState, statuses: &[ServerStatus]) -> Option<&'static str> {
+    let fails = |status: &ServerStatus| {
+        let fails = matches!(
+            status.state,
+            ServerCondition::Degraded | ServerCondition::BreakerOpen
+        );
+        status.required && fails
+    };
+    if is_draining(shared) {
+        Some("draining")
+    } else if shared.limiter.is_full() {
+        Some("overloaded")
+    } else if statuses.iter().any(fails) {
+        Some("required")
+    } else {
+        None
+    }
+}
+
+fn liveness(shared: &GatewayState) -> Response<ResponseBody> {
+    match shared.process_health.is_alive() {
+        true => page(StatusCode::OK, TEXT, "ok\n".to_owned()),
+        false => {
+            let text = "the runtime is stuck\n".to_owned();
+            page(StatusCode::SERVICE_UNAVAILABLE, TEXT, text)
+        },
+    }
+}
+
+/// Whether the gateway is ready, and the states of its servers. Of servers, only required ones
+/// decide.
+fn readiness(shared: &GatewayState) -> Response<ResponseBody> {
+    shared.drain_notice.record_probe();
+    let statuses = shared.warmline.snapshot().server_statuses;
+    let reason = unready_reason(shared, &statuses);
+    let servers: Vec<Value> = statuses
+        .iter()
+        .map(|status| json!({ "server": status.server, "state": status.state }))
+        .collect();
+    let mut body = json!({ "ready": reason.is_none(), "servers": servers });
+    let mut status = StatusCode::OK;
+    if let Some(reason) = reason {
+        body["why"] = reason.into();
+        status = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    page(status, JSON, format!("{body}\n"))
+}
+
+fn metrics(shared: &GatewayState) -> Response<ResponseBody> {
+    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    page(StatusCode::OK, kind, metrics::metrics_page(shared))
+}
+
+/// The states of all servers, without texts of theirs.
+fn servers(shared: &GatewayState) -> Response<ResponseBody> {
+    let statuses = shared.warmline.snapshot().server_statuses.into_iter();
+    let servers: Vec<ServerStatus> = statuses.map(ServerStatus::without_details).collect();
+    let body = json!({ "servers": servers });
+    page(StatusCode::OK, JSON, format!("{body}\n"))
+}
+
+fn failure() -> Response<ResponseBody> {
+    let text = "this page failed\n".to_owned();
+    page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, text)
+}
+
+fn page(status: StatusCode, kind: HeaderValue, text: String) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(text.into()));
+    *response.status_mut() = status;
+    set_headers(&mut response, kind);
+    response
+}
+
+fn set_headers(response: &mut Response<ResponseBody>, kind: HeaderValue) {
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, kind);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

@@ -13,8 +13,8 @@ use warmline_engine::settings::{SettingOrigin, SettingsGroup as _};
 use crate::auth::token_store::TokenStore;
 use crate::listener::{TlsFileError, check_certificate};
 use crate::{
-    AccessRules, AuditOptions, Auth, AuthMethod, GatewayOptions, HttpSseTransport, ListenerLimits,
-    RunSource, StartError, TlsFiles,
+    AccessRules, AuditOptions, Auth, AuthMethod, GatewayOptions, ListenerLimits, RunSource,
+    StartError, TlsFiles,
 };
 
 /// A gateway without authentication, in short.
@@ -48,11 +48,7 @@ impl GatewayOptions {
             socket: settings.socket.clone(),
             admin_socket: settings.admin.clone(),
             ops: settings.ops.address(settings.listen),
-            sse: if settings.sse {
-                HttpSseTransport::On
-            } else {
-                HttpSseTransport::Off
-            },
+            sse: settings.sse,
             limits: ListenerLimits::from(settings),
             ..Self::from_settings_without_listener(settings, accesses)?
         })

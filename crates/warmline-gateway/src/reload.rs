@@ -13,7 +13,7 @@ use warmline_engine::settings::{EngineSettings, SettingsGroup as _};
 use warmline_engine::{Error, Server, ServerChanges};
 use warmline_platform::clock;
 
-pub use crate::file_stamp::FileStamps;
+pub use crate::auth::FileStamps;
 use crate::metrics::ReloadResult;
 use crate::options::{AccessByServer, NO_AUTH_EXPLANATION, NO_AUTH_SUMMARY};
 use crate::{Auth, Gateway, GatewayOptions};

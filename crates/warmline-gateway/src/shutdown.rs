@@ -1,6 +1,6 @@
-//! Shutdown: the notice before a drain, and the responses that a stop waits for.
+//! Shutdown: the notice before a drain.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ pub(crate) async fn wait_for_stop(stopping: &mut watch::Receiver<bool>) {
 /// connection, so that a balancer sends clients elsewhere (reliability O1).
 #[derive(Debug, Default)]
 pub(crate) struct DrainNotice {
-    announced: AtomicBool,
+    pub(crate) announced: AtomicBool,
     last_probe: Mutex<Option<Instant>>,
 }
 
@@ -39,64 +39,6 @@ impl DrainNotice {
             false => Duration::ZERO,
         }
     }
-
-    pub(crate) fn is_announced(&self) -> bool {
-        self.announced.load(Ordering::Relaxed)
-    }
-}
-
-/// Responses whose calls are over and whose clients have yet to read all of them.
-#[derive(Debug, Default)]
-pub(crate) struct UnfinishedResponses {
-    count: AtomicU64,
-    /// Once calls are cut, what their clients are sent is no response to wait for.
-    calls_cut: AtomicBool,
-}
-
-impl UnfinishedResponses {
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn mark_calls_cut(&self) {
-        self.calls_cut.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn are_calls_cut(&self) -> bool {
-        self.calls_cut.load(Ordering::Relaxed)
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct UnfinishedResponseGuard<'a> {
-    responses: &'a UnfinishedResponses,
-    is_counted: bool,
-}
-
-impl<'a> UnfinishedResponseGuard<'a> {
-    pub(crate) const fn new(responses: &'a UnfinishedResponses) -> Self {
-        Self {
-            responses,
-            is_counted: false,
-        }
-    }
-
-    pub(crate) fn set_unfinished(&mut self, is_unfinished: bool) {
-        if is_unfinished == self.is_counted {
-            return;
-        }
-        self.is_counted = is_unfinished;
-        match is_unfinished {
-            true => self.responses.count.fetch_add(1, Ordering::Relaxed),
-            false => self.responses.count.fetch_sub(1, Ordering::Relaxed),
-        };
-    }
-}
-
-impl Drop for UnfinishedResponseGuard<'_> {
-    fn drop(&mut self) {
-        self.set_unfinished(false);
-    }
 }
 
 #[cfg(test)]
@@ -106,9 +48,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_drain_waits_for_a_watcher_alone() {
         let notice = DrainNotice::default();
-        assert!(!notice.is_announced());
+        assert!(!notice.announced.load(Ordering::Relaxed));
         assert_eq!(notice.announce(), Duration::ZERO, "no probe");
-        assert!(notice.is_announced());
+        assert!(notice.announced.load(Ordering::Relaxed));
         notice.record_probe();
         assert_eq!(notice.announce(), NOTICE_PERIOD);
         clock::sleep(PROBE_WINDOW).await;

@@ -7,30 +7,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use warmline_config::{ServerHandoff, normalize_name};
-use warmline_core::error::code::Reason;
+use warmline_core::era::Era;
+use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::Diagnostic;
 use warmline_core::pool_key::Digest;
 use warmline_engine::relay::RelayHandle as _;
-use warmline_engine::{Caller, Error, Result, Server, Warmline};
+use warmline_engine::{Caller, Error, Result, Server, ServerHandle, Warmline};
+use warmline_upstream::{ClientProfile, ServerFacts};
+
+use crate::GatewayState;
+use crate::admin::{AdminError, VERSION, engine_error_response, json_response, local_caller};
+use crate::auth::AnonymousScope;
+use crate::response::{self, ResponseBody};
 
 const MAX_ADOPTED: usize = 256;
 
-/// Whether commands may declare servers while the gateway runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AdoptionPolicy {
-    /// Only configured servers exist.
-    #[default]
-    Refused,
-    /// Commands of the local user may: they could start the program themselves.
-    Allowed,
-}
-
-pub(crate) struct AdoptedServers {
-    policy: AdoptionPolicy,
-    servers: Mutex<Vec<AdoptedServer>>,
-}
+#[derive(Default)]
+pub(crate) struct AdoptedServers(Mutex<Vec<AdoptedServer>>);
 
 struct AdoptedServer {
     /// Commands that are about to use it hold a clone.
@@ -42,20 +43,9 @@ struct AdoptedServer {
 }
 
 impl AdoptedServers {
-    pub(crate) fn new(policy: AdoptionPolicy) -> Self {
-        Self {
-            policy,
-            servers: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.policy == AdoptionPolicy::Allowed
-    }
-
     /// Adds the adopted servers. They win over configured ones of the same name.
     pub(crate) fn merged_with(&self, configured: Vec<Server>) -> Vec<Server> {
-        let all = self.servers.lock();
+        let all = self.0.lock();
         let own = all.iter().map(|adopted| adopted.server.clone());
         let is_free = |server: &Server| all.iter().all(|adopted| *adopted.name != *server.name());
         let mut servers: Vec<Server> = configured.into_iter().filter(is_free).collect();
@@ -71,7 +61,7 @@ impl AdoptedServers {
         run: &str,
         (warm, caller): (&Warmline, &Caller),
     ) -> Result<Arc<str>> {
-        let mut all = self.servers.lock();
+        let mut all = self.0.lock();
         let target = handoff.server_digest(warm.vault());
         let whole = handoff.full_digest(warm.vault());
         let is_same = |adopted: &AdoptedServer| adopted.declaration_digest == whole;
@@ -196,4 +186,107 @@ fn evict_unused(all: &mut Vec<AdoptedServer>, warm: &Warmline) -> Result<()> {
         .with_hint("end runs that you no longer need: `warmline ps`");
     diagnostic.retry_after = Some(Duration::from_secs(1));
     Err(Error::from(diagnostic))
+}
+
+#[derive(Deserialize)]
+struct JoinRequest {
+    version: String,
+    run: String,
+    server: ServerHandoff,
+    /// The client capabilities of the command, as in MCP.
+    capabilities: Box<RawValue>,
+}
+
+/// Answers `POST /admin/join`: adopts the server of a command, and opens its session in a run. The
+/// command then calls the server over MCP, at the path in the response.
+pub(super) async fn serve_join(
+    shared: &Arc<GatewayState>,
+    body: Incoming,
+) -> Response<ResponseBody> {
+    let request = match parse_request(shared, body).await {
+        Ok(request) => request,
+        Err(error) => return error.into_response(),
+    };
+    shared.admin.record_use();
+    match join_run(shared, &request).await {
+        Ok(joined) => json_response(&joined),
+        Err(error) => engine_error_response(&error),
+    }
+}
+
+async fn parse_request(
+    shared: &GatewayState,
+    mut body: Incoming,
+) -> std::result::Result<JoinRequest, AdminError> {
+    let timeout = shared.limiter.limits().body_timeout;
+    let read = response::read_body(&mut body, shared.options.max_request, timeout).await;
+    let read = read.map_err(|error| {
+        let what = format!("cannot read the message: {error:?}");
+        AdminError::new(StatusCode::BAD_REQUEST, Code::BadMessage, what)
+    })?;
+    let mismatch = |what: &str| {
+        AdminError::new(StatusCode::CONFLICT, Code::BadMessage, what).with_hint(
+            "restart the gateway in the version of the command: `warmline down`, `warmline up`",
+        )
+    };
+    // The error is left out: the request may hold secrets.
+    let request: JoinRequest = serde_json::from_slice(&read)
+        .map_err(|_| mismatch("this is not the join request of a command"))?;
+    if request.version != VERSION {
+        let version = &request.version;
+        let what = format!("this gateway is of version {VERSION}, not {version}");
+        return Err(mismatch(&what));
+    }
+    if *shared.stopping.borrow() {
+        let what = "this gateway is shutting down";
+        return Err(
+            AdminError::new(StatusCode::SERVICE_UNAVAILABLE, Code::Draining, what)
+                .with_hint("start another one once it has stopped: `warmline up`"),
+        );
+    }
+    Ok(request)
+}
+
+async fn join_run(shared: &Arc<GatewayState>, joining: &JoinRequest) -> Result<Value> {
+    let caller = local_caller(shared, AnonymousScope::Run(&joining.run));
+    let run = caller.named_run(&joining.run)?;
+    let joined = run.clone();
+    // The run outlives this request: it ends when it idles, or on request.
+    run.detach();
+    let adopted =
+        shared
+            .admin
+            .adopted
+            .adopt(&joining.server, &joining.run, (&shared.warmline, &caller))?;
+    let mut server = joined.server(&adopted)?;
+    // Modern requests state their capabilities themselves, and all clients share one session.
+    if !server.lacks_era(Era::Legacy).await {
+        server = server.with_client_profile(ClientProfile {
+            capabilities: Bytes::copy_from_slice(joining.capabilities.get().as_bytes()),
+            ..ClientProfile::default()
+        });
+    }
+    let was_open = server.current_session().is_some();
+    let facts = server.info().await?;
+    Ok(join_response(&server, &joining.run, &facts, was_open))
+}
+
+fn join_response(server: &ServerHandle, run: &str, facts: &ServerFacts, was_open: bool) -> Value {
+    let evidence = facts.evidence.iter();
+    let evidence: Vec<Value> = evidence
+        .map(|one| json!({ "step": one.step, "answer": one.answer }))
+        .collect();
+    let name = server.name();
+    json!({
+        "server": name,
+        "path": format!("/runs/{run}/servers/{name}/mcp"),
+        "warm": was_open || (facts.keeps_session && facts.open_duration.is_zero()),
+        "generation": server.current_session().map(|held| held.generation),
+        "era": facts.era.as_str(),
+        "version": facts.version.as_str(),
+        "transport": facts.transport.as_str(),
+        "keeps_session": facts.keeps_session,
+        "opened_in_us": u64::try_from(facts.open_duration.as_micros()).unwrap_or(u64::MAX),
+        "evidence": evidence,
+    })
 }

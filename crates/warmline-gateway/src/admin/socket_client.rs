@@ -2,10 +2,9 @@
 //!
 //! A listener of another user is sent nothing.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
@@ -17,7 +16,7 @@ use warmline_platform::clock;
 use warmline_platform::net::{Destination, Dial, Dialed, Dialing};
 
 use crate::admin::VERSION_HEADER;
-use crate::response::body::{ReadBodyError, ResponseBody, read_body};
+use crate::response::{ReadBodyError, ResponseBody, read_body};
 
 /// The base of URLs that lead through the socket.
 pub const BASE_URL: &str = "http://localhost";

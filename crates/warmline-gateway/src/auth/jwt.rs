@@ -18,7 +18,7 @@ use warmline_engine::identity::IdentityName;
 use warmline_platform::clock;
 
 use super::jwks::{JwksCache, KeyLookup, KeySource, VerificationKey};
-use super::subject::{AuthenticatedSubject, PresentedCredential};
+use crate::auth::{AuthenticatedSubject, PresentedCredential};
 
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 const MAX_VERIFIED: usize = 10_000;

@@ -6,8 +6,7 @@ use serde_json::json;
 
 use crate::auth::AuthError;
 use crate::endpoint::{Endpoint, parse_endpoint};
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
+use crate::response::{self, ResponseBody};
 
 const WELL_KNOWN_PATH: &str = "/.well-known/oauth-protected-resource";
 
@@ -35,7 +34,7 @@ impl ProtectedResource {
             return None;
         }
         if head.method != Method::GET {
-            return Some(error_response::method_not_allowed("GET"));
+            return Some(response::method_not_allowed("GET"));
         }
         let mut metadata = json!({
             "resource": format!("{}{endpoint}", self.base_url()),
@@ -45,7 +44,7 @@ impl ProtectedResource {
         if !self.scopes.is_empty() {
             metadata["scopes_supported"] = json!(self.scopes);
         }
-        Some(error_response::ok_json(metadata.to_string()))
+        Some(response::ok_json(metadata.to_string()))
     }
 
     fn base_url(&self) -> &str {

@@ -15,10 +15,9 @@ use warmline_engine::Run;
 use warmline_platform::{clock, private_file};
 use warmline_store::keyring::{Keyring, random_bytes};
 
+pub use crate::auth::LOCAL_IDENTITY;
 use crate::auth::{BearerToken, TokenSource};
 use crate::timestamp;
-
-pub use crate::auth::LOCAL_IDENTITY;
 
 /// The prefix of every token, so that a leaked one is recognised.
 const TOKEN_PREFIX: &str = "wl_";

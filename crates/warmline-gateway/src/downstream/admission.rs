@@ -15,11 +15,10 @@ use crate::GatewayState;
 use crate::access::audit::AuditLine;
 use crate::access::rules;
 use crate::auth::Subject;
-use crate::downstream::RequestContext;
 use crate::downstream::legacy::session_ticket::SessionTicket;
-use crate::downstream::trace;
+use crate::downstream::{RequestContext, message};
 use crate::metrics::{AbandonedCall, GatewayCounters};
-use crate::response::body::ResponseBody;
+use crate::response::ResponseBody;
 use crate::response::rejection::RequestRejection;
 
 /// The server in the audit lines of requests to all servers.
@@ -158,7 +157,7 @@ impl RequestContext<'_> {
         let caller = (self.subject.audit_name(), headers);
         let (run, trace) = (
             self.run_name(params),
-            trace::request_trace_id(headers, params),
+            message::request_trace_id(headers, params),
         );
         Some(audit.start_line(caller, server, (method, params), run, trace))
     }

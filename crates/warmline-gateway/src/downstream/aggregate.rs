@@ -4,10 +4,6 @@
 //! goes on, and the engine caches what servers list.
 
 pub(crate) mod absent;
-mod changes;
-mod cursor;
-mod handshake;
-mod listen_ack;
 mod lists;
 pub(super) mod merged_get_stream;
 pub(super) mod merged_listen;
@@ -15,19 +11,28 @@ mod names;
 pub(super) mod requests;
 mod resources;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures_util::future::join_all;
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 use warmline_core::era::{Era, Version};
 use warmline_core::message::params::Params;
+use warmline_core::protocol::meta;
+use warmline_engine::admin::EngineAdmin as _;
 use warmline_engine::relay::RelayHandle as _;
-use warmline_engine::{Error, ServerHandle};
+use warmline_engine::{Error, ServerHandle, ServerSetWatcher};
+use warmline_platform::clock;
 
 use super::legacy::client_session::ClientSession;
 use super::legacy::initialize::NewClientSession;
 use super::modern::server_call::ModernCaller;
 use super::{RequestContext, legacy};
+use crate::access::{self, AccessPolicy};
 use crate::response::rejection::RequestRejection;
-use crate::{access, run_selector};
+use crate::{GatewayState, run_selector};
 
 pub(super) async fn initialize(
     context: &RequestContext<'_>,
@@ -43,8 +48,8 @@ pub(super) async fn initialize(
         let route = begun.route(&context.for_server(server))?;
         Ok(route.server.clone())
     });
-    let servers = handshake::recall_instructions(&members, Era::Legacy).await;
-    Ok(handshake::initialize_result(version, &servers).to_string())
+    let servers = recall_instructions(&members, Era::Legacy).await;
+    Ok(initialize_result(version, &servers).to_string())
 }
 
 pub(super) async fn notify(
@@ -122,4 +127,139 @@ async fn check_all_modern(
     });
     let all = !members.is_empty() && join_all(speaks).await.into_iter().all(|speaks| speaks);
     all.then_some(()).ok_or_else(RequestRejection::legacy_only)
+}
+
+/// Reading the cache takes no time, unless the server must be resolved first.
+const RECALL_TIMEOUT: Duration = Duration::from_millis(100);
+const MAX_INSTRUCTION_CHARS: usize = 4_096;
+
+async fn recall_instructions(
+    members: &[AggregateMember],
+    era: Era,
+) -> Vec<(String, Option<String>)> {
+    let recalling = members.iter().map(|member| async move {
+        let recalled = async { member.handle.as_ref().ok()?.known_facts(era).await };
+        let facts = clock::timeout(RECALL_TIMEOUT, recalled)
+            .await
+            .ok()
+            .flatten();
+        let instructions = facts.and_then(|facts| {
+            let instructions = facts.instructions.as_ref()?;
+            Some(instructions.chars().take(MAX_INSTRUCTION_CHARS).collect())
+        });
+        (member.name.clone(), instructions)
+    });
+    join_all(recalling).await
+}
+
+fn capabilities() -> Value {
+    json!({
+        "tools": { "listChanged": true },
+        "resources": { "subscribe": true, "listChanged": true },
+        "prompts": { "listChanged": true },
+        "completions": {},
+        "logging": {},
+    })
+}
+
+fn server_info() -> Value {
+    json!({ "name": "warmline", "title": "Warmline", "version": env!("CARGO_PKG_VERSION") })
+}
+
+fn server_meta() -> Map<String, Value> {
+    Map::from_iter([(meta::SERVER_INFO.to_owned(), server_info())])
+}
+
+fn initialize_result(version: Version, servers: &[(String, Option<String>)]) -> Value {
+    json!({
+        "protocolVersion": version.as_str(),
+        "capabilities": capabilities(),
+        "serverInfo": server_info(),
+        "instructions": instructions(servers),
+    })
+}
+
+fn discover_result(servers: &[(String, Option<String>)]) -> Value {
+    json!({
+        "supportedVersions": [Version::NEWEST_MODERN.as_str()],
+        "capabilities": capabilities(),
+        "instructions": instructions(servers),
+        "resultType": "complete",
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "_meta": server_meta(),
+    })
+}
+
+fn instructions(servers: &[(String, Option<String>)]) -> String {
+    if servers.is_empty() {
+        return "No server can be reached here at this time.".to_owned();
+    }
+    let names: Vec<&str> = servers.iter().map(|(name, _)| &**name).collect();
+    let mut all = format!(
+        "This endpoint combines several servers. The name of a tool or a prompt begins with the name \
+         of its server and two underscores. The servers: {}.",
+        names.join(", ")
+    );
+    for (server, instructions) in servers {
+        if let Some(instructions) = instructions {
+            all.push_str(&format!("\n\nOf {server}: {instructions}"));
+        }
+    }
+    all
+}
+
+/// Changes of the declared servers and of the rules, for streams that stay open.
+struct AggregateChanges {
+    shared: Arc<GatewayState>,
+    declarations: ServerSetWatcher,
+    policy_changes: watch::Receiver<()>,
+    last_policy: Arc<AccessPolicy>,
+}
+
+impl AggregateChanges {
+    fn new(shared: &Arc<GatewayState>) -> Self {
+        Self {
+            declarations: shared.warmline.watch_servers(),
+            policy_changes: shared.access_policy.subscribe(),
+            last_policy: shared.access_policy.load_full(),
+            shared: Arc::clone(shared),
+        }
+    }
+
+    /// Resolves when servers or rules have changed. Dropping it loses nothing.
+    async fn changed(&mut self) {
+        loop {
+            tokio::select! {
+                () = self.declarations.changed() => return,
+                // Its sender lives as long as the gateway.
+                _ = self.policy_changes.changed() => {},
+            }
+            let now = self.shared.access_policy.load_full();
+            let is_other = now.rules != self.last_policy.rules;
+            self.last_policy = now;
+            // Most changes of the policy are of tokens, which do not matter here.
+            if is_other {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_want_models_to_know_stands_behind_their_names() {
+        let words = |server: &str, instructions: Option<&str>| {
+            (server.to_owned(), instructions.map(str::to_owned))
+        };
+        let all = instructions(&[words("a", Some("Be kind.")), words("b", None)]);
+        assert!(
+            all.ends_with("The servers: a, b.\n\nOf a: Be kind."),
+            "{all}"
+        );
+        assert!(instructions(&[]).starts_with("No server"));
+    }
 }

@@ -22,30 +22,19 @@ use super::message::{ClientTransport, InboundMessage, MessageHead, is_missing_id
 use super::sink::ClientSink;
 use super::{OwnedContext, RequestContext, reject_content_type};
 use crate::auth::Peer;
-use crate::response::body::ResponseBody;
 use crate::response::call_error::ErrorDetail;
-use crate::response::error_response;
 use crate::response::rejection::RequestRejection;
 use crate::response::stream::{
     AcceptedFormats, EVENT_END, KEEP_ALIVE_COMMENT, KEEP_ALIVE_INTERVAL, event_stream_response,
     write_event,
 };
+use crate::response::{self, ResponseBody};
 use crate::{downstream, shutdown};
 
 /// Requests of one client in flight; more are rejected.
 const MAX_IN_FLIGHT: u32 = 256;
 /// Messages queued for a client that reads slowly; calls that have more wait.
 const MAX_QUEUED_MESSAGES: usize = 16;
-
-/// Whether the 2024-11-05 transport is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HttpSseTransport {
-    /// Its paths do not exist.
-    #[default]
-    Off,
-    /// At `/servers/{server}/sse`, beside `/servers/{server}/mcp`.
-    On,
-}
 
 /// The sessions that have a stream, by a name that cannot be guessed. Each holds a connection,
 /// which bounds their number.
@@ -174,7 +163,7 @@ async fn end_legacy_session(mut context: OwnedContext, session: HeaderValue) {
 
 pub(crate) fn reject_stream_request(head: &Parts) -> Option<Response<ResponseBody>> {
     if head.method != Method::GET {
-        return Some(error_response::method_not_allowed("GET"));
+        return Some(response::method_not_allowed("GET"));
     }
     let can_read = MessageHead::http(head).accepts != AcceptedFormats::Json;
     (!can_read).then(|| RequestRejection::no_format().to_response(None, ErrorDetail::Limited))
@@ -182,7 +171,7 @@ pub(crate) fn reject_stream_request(head: &Parts) -> Option<Response<ResponseBod
 
 pub(crate) fn reject_message_post(head: &Parts) -> Option<Response<ResponseBody>> {
     if head.method != Method::POST {
-        return Some(error_response::method_not_allowed("POST"));
+        return Some(response::method_not_allowed("POST"));
     }
     reject_content_type(&head.headers)
 }
@@ -289,7 +278,7 @@ pub(crate) async fn handle_post(
         return spawn_request(context, &session, inbound);
     }
     handle_notification(context, &session, inbound).await;
-    error_response::accepted()
+    response::accepted()
 }
 
 /// A message without an answer is handled before the next one is read.
@@ -332,7 +321,7 @@ fn spawn_request(
     inbound: InboundMessage,
 ) -> Response<ResponseBody> {
     let Ok(in_flight) = Arc::clone(&session.permits).try_acquire_owned() else {
-        return error_response::overloaded();
+        return response::overloaded();
     };
     let (legacy_session, rejection) = match session.admit_message(&inbound) {
         Ok(legacy_session) => (legacy_session, None),
@@ -351,7 +340,7 @@ fn spawn_request(
         session.sink.send_response(response).await;
         drop((in_flight, permit));
     }));
-    error_response::accepted()
+    response::accepted()
 }
 
 impl Drop for HttpSseStream {

@@ -3,7 +3,6 @@
 //! [`client_session`](self::client_session).
 
 pub(crate) mod batch;
-mod client_capabilities;
 pub(crate) mod client_session;
 pub(crate) mod client_sessions;
 pub(crate) mod get_stream;
@@ -27,11 +26,10 @@ pub(crate) use self::get_stream::handle_get;
 use super::message::{ClientTransport, MessageHead, method_name, raw_id};
 use super::request::{self, Client, ClientRequest};
 use super::{RequestContext, aggregate};
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::CallFuture;
+use crate::response::{self, ResponseBody};
 use crate::run_selector;
 
 pub(crate) async fn handle_message(
@@ -55,7 +53,7 @@ pub(crate) async fn handle_message(
         },
         MessageKind::Result | MessageKind::Error => session.server_requests.resolve(message),
     }
-    Ok(error_response::accepted())
+    Ok(response::accepted())
 }
 
 async fn handle_request(
@@ -65,7 +63,7 @@ async fn handle_request(
     params: Params,
 ) -> Result<Response<ResponseBody>, RequestRejection> {
     if is_ping(context, &session, (&id, method)) {
-        return Ok(error_response::ok_json(pong_message(&id)));
+        return Ok(response::ok_json(pong_message(&id)));
     }
     let mode = session.response_mode(context);
     let queue = context.new_queue();
@@ -107,7 +105,7 @@ fn is_ping(
 }
 
 fn pong_message(id: &[u8]) -> Bytes {
-    error_response::response_message(Some(id), "result", b"{}")
+    response::response_message(Some(id), "result", b"{}")
 }
 
 async fn handle_notification(
@@ -193,5 +191,5 @@ pub(crate) async fn end_session(
         context.shared.clients.end_session(ticket, key);
     }
     session.end(context).await;
-    Ok(error_response::no_content())
+    Ok(response::no_content())
 }

@@ -50,6 +50,7 @@ impl ListRequestCounts {
         Some(counter.load(Ordering::Relaxed))
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

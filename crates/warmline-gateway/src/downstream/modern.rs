@@ -25,10 +25,9 @@ use self::server_call::ModernCaller;
 use super::RequestContext;
 use super::message::{ClientTransport, MessageHead, method_name, raw_id};
 use super::request::{self, Client, ClientRequest};
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
 use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::{DisconnectPolicy, PrimingEvent, ResponseMode};
+use crate::response::{self, ResponseBody};
 
 /// Methods that this era removed. A list of tasks would show those of every caller that looks alike to
 /// the server. Any other method is for the server to know.
@@ -42,7 +41,7 @@ pub(crate) async fn handle_message(
     check_request(context.head, message, &params)?;
     if message.kind() == MessageKind::Notification {
         // The protocol defines none that a modern client sends over HTTP.
-        return Ok(error_response::accepted());
+        return Ok(response::accepted());
     }
     let method = message.method().unwrap_or_default();
     let caller = ModernCaller::from_request(context, &params)?;

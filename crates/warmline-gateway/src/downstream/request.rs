@@ -18,8 +18,7 @@ use warmline_core::message::splice::{self, Edit};
 use warmline_core::pool_key::Digest;
 use warmline_core::protocol::headers::PARAM_PREFIX;
 use warmline_core::protocol::meta;
-use warmline_engine::relay::RelayCall as _;
-use warmline_engine::relay::RelayHandle as _;
+use warmline_engine::relay::{RelayCall as _, RelayHandle as _};
 use warmline_engine::{CallBuilder, Error, ServerHandle};
 use warmline_upstream::{CallerId, CapacityFuture, Listener, ReplyFuture};
 
@@ -29,17 +28,17 @@ use super::legacy::server_requests;
 use super::message::ClientTransport;
 use super::modern::server_call::{ModernCall, ModernCaller};
 use super::modern::tasks;
-use super::{RequestContext, aggregate, trace};
-use crate::limits::reply_budget::CallReplyBudget;
-use crate::response::body::ResponseBody;
+use super::{RequestContext, aggregate};
+use crate::downstream::message;
+use crate::limits::usage::CallReplyBudget;
 use crate::response::call_error::{self, ErrorDetail};
-use crate::response::error_response;
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::RequestRejection;
 use crate::response::replay_store::ReplayStreamKind;
 use crate::response::stream::{
     AcceptedFormats, CallFuture, FinalResponse, ResponseMode, ResponseStream,
 };
+use crate::response::{self, ResponseBody};
 use crate::run_selector;
 
 /// A request of a client, before it is known which server answers it.
@@ -174,7 +173,7 @@ impl ServerCall {
     /// The call as the engine takes it. Its method and parameters are used up.
     pub(crate) fn build(&mut self, context: &RequestContext<'_>) -> CallBuilder<Bytes> {
         let head = context.head;
-        let trace = trace::trace_headers(head.headers, &self.params);
+        let trace = message::trace_headers(head.headers, &self.params);
         let params = run_selector::strip_run(std::mem::take(&mut self.params));
         let method = std::mem::take(&mut self.method);
         let call = self.server().request_raw(method, params).headers(trace);
@@ -242,7 +241,7 @@ pub(crate) fn outcome_response(
     detail: ErrorDetail,
 ) -> FinalResponse {
     FinalResponse::ok(match outcome {
-        Ok(result) => error_response::response_message(Some(id), "result", &result),
+        Ok(result) => response::response_message(Some(id), "result", &result),
         Err(error) => call_error::call_error_message(id, &error, detail),
     })
 }
@@ -269,7 +268,7 @@ pub(crate) async fn respond(
         (None, Some(session)) if context.shared.clients.is_ended(session.session_key()) => {
             RequestRejection::unknown_session().to_response(None, context.error_detail())
         },
-        (None, _) => error_response::accepted(),
+        (None, _) => response::accepted(),
     }
 }
 

@@ -16,8 +16,8 @@ use warmline_core::protocol::headers::SESSION_ID;
 
 use super::RequestContext;
 use super::message::InboundMessage;
-use crate::limits::reply_budget::IdentityReplyBudget;
-use crate::response::body::ResponseBody;
+use crate::limits::usage::IdentityReplyBudget;
+use crate::response::ResponseBody;
 use crate::response::rejection::RequestRejection;
 use crate::response::stream::charge_if_large;
 

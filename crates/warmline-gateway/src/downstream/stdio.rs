@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
-use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -33,12 +32,11 @@ use crate::auth::{LOCAL_IDENTITY, Peer, Subject};
 use crate::endpoint::RequestTarget;
 use crate::limits::EMPTY_PERMIT;
 use crate::metrics::RejectionReason;
-use crate::response::error_response;
 use crate::response::event_queue::EventQueue;
-use crate::response::rejection::RequestRejection;
-use crate::response::rejection::RpcCode;
+use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::{
-    AuditOptions, GatewayOptions, GatewayState, StartError, downstream, flush_audit, run_selector,
+    AuditOptions, GatewayOptions, GatewayState, StartError, downstream, flush_audit, response,
+    run_selector,
 };
 
 /// The most requests in flight; more are read when one has ended.
@@ -421,7 +419,7 @@ impl<'p> StdioConnection<'p> {
     async fn reject_too_long(&mut self) {
         let what = "Invalid Request: the message is too large";
         let status = StatusCode::PAYLOAD_TOO_LARGE;
-        let response = error_response::rpc_error(status, None, RpcCode::Invalid, what);
+        let response = response::rpc_error(status, None, RpcCode::Invalid, what);
         let (shared, why) = (&self.client.shared, RejectionReason::TooLarge);
         shared
             .rejection_log

@@ -7,10 +7,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use papaya::HashMap;
+use parking_lot::Mutex;
 use warmline_core::pool_key::Digest;
+use warmline_upstream::CapacityFuture;
 
-use super::ListenerLimiter;
+use crate::limits::ListenerLimiter;
 
 /// The multiple of what is free: 8/9 of everything for one identity, 8/17 each for two.
 const FREE_MULTIPLE: usize = 8;
@@ -186,6 +189,100 @@ impl Drop for Charge {
 const fn is_within_quota(own: usize, before: usize, limit: usize) -> bool {
     let free = limit.saturating_sub(before);
     own <= free.saturating_mul(FREE_MULTIPLE)
+}
+
+/// Smaller replies are not counted: the limit on requests bounds them.
+const MIN_COUNTED_REPLY: usize = 64 << 10;
+
+pub(crate) fn is_large_reply(reply: &Bytes) -> bool {
+    reply.len() > MIN_COUNTED_REPLY
+}
+
+/// Room for the large replies of one identity, or of an unknown caller, from the moment they are read
+/// from a server until their client has read them. A reply without room waits at its server.
+#[derive(Clone)]
+pub(crate) struct IdentityReplyBudget {
+    limiter: Arc<ListenerLimiter>,
+    identity: Option<Digest>,
+}
+
+impl IdentityReplyBudget {
+    pub(crate) fn new(limiter: &Arc<ListenerLimiter>, identity: Option<Digest>) -> Self {
+        Self {
+            limiter: Arc::clone(limiter),
+            identity,
+        }
+    }
+
+    fn usage(&self) -> Option<Arc<Usage>> {
+        Some(self.limiter.identities.of(self.identity?))
+    }
+
+    /// Waits for room.
+    ///
+    /// # Cancel safety
+    /// Dropping it reserves nothing.
+    async fn reserve(&self, bytes: usize) -> Charge {
+        loop {
+            let mut freed = std::pin::pin!(self.limiter.reply_bytes_freed.notified());
+            // Before the attempt, so that no release in between is missed.
+            freed.as_mut().enable();
+            // A reply that is larger than the limit goes alone.
+            let limit = self.limiter.limits.load().max_request_bytes.max(bytes);
+            let wanted = (Resource::ReplyBytes, bytes);
+            if let Ok(charge) = Charge::try_new(&self.limiter, self.usage(), wanted, limit) {
+                return charge;
+            }
+            freed.await;
+        }
+    }
+
+    /// Counts a reply until its client has read it.
+    pub(crate) fn track_reply(&self, reply: Bytes) -> Bytes {
+        let amount = (Resource::ReplyBytes, reply.len());
+        Bytes::from_owner(BudgetedReply {
+            _charge: Charge::new(&self.limiter, self.usage(), amount),
+            reply,
+        })
+    }
+}
+
+/// The room for the reply of one call.
+pub(crate) struct CallReplyBudget {
+    budget: IdentityReplyBudget,
+    reserved: Mutex<Option<Charge>>,
+}
+
+impl CallReplyBudget {
+    pub(crate) fn new(budget: IdentityReplyBudget) -> Self {
+        Self {
+            budget,
+            reserved: Mutex::default(),
+        }
+    }
+
+    /// Waits for room. Gives the old room back first: a call that waits holds nothing.
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<CapacityFuture<'_>> {
+        drop(self.reserved.lock().take());
+        if bytes == 0 {
+            return None;
+        }
+        Some(Box::pin(async move {
+            let charge = self.budget.reserve(bytes).await;
+            *self.reserved.lock() = Some(charge);
+        }))
+    }
+}
+
+struct BudgetedReply {
+    reply: Bytes,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for BudgetedReply {
+    fn as_ref(&self) -> &[u8] {
+        &self.reply
+    }
 }
 
 #[cfg(test)]

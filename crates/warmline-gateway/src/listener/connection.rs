@@ -1,10 +1,13 @@
-//! One client connection: hyper around [`ConnectionIo`], and the requests that it carries.
+//! Accepts client connections. Each is hyper around [`ConnectionIo`], and the requests that it carries.
 
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -13,17 +16,24 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use warmline_platform::clock;
 
 use super::connection_timeouts::{ConnectionIo, ConnectionTimeouts, LateClient};
 use super::rejection::{late_head_response, record_unparsed_head, reject_ambiguous_framing};
-use super::{ListenerRole, serve_request};
-use crate::GatewayState;
+use super::serve_request;
 use crate::auth::Peer;
-use crate::metrics::UndeliveredReason;
-use crate::response::body::ResponseBody;
+use crate::limits::ConnectionPermit;
+use crate::listener::ListenerRole;
+use crate::listener::local_socket::LocalListener;
+use crate::listener::rejection::record_rejected_connection;
+use crate::listener::tls::ReloadingTlsAcceptor;
+use crate::metrics::{RejectionReason, UndeliveredReason};
+use crate::response::ResponseBody;
 use crate::response::stream::ResponseStream;
-use crate::shutdown::{UnfinishedResponseGuard, UnfinishedResponses, wait_for_stop};
+use crate::shutdown::wait_for_stop;
+use crate::{GatewayOptions, GatewayState, StartError};
 
 pub(super) async fn serve_connection<I>(
     shared: Arc<GatewayState>,
@@ -74,7 +84,7 @@ pub(super) async fn serve_connection<I>(
     let mut unfinished = UnfinishedResponseGuard::new(responses);
     let ended = tokio::select! {
         ended = drive_connection(connection.as_mut(), &requests, (responses, &mut unfinished)) => ended,
-        () = wait_for_stop(&mut stopping), if !is_late => {
+        _ = stopping.changed(), if !is_late => {
             connection.as_mut().graceful_shutdown();
             drive_connection(connection.as_mut(), &requests, (responses, &mut unfinished)).await
         },
@@ -116,13 +126,13 @@ async fn drive_connection<C: Future>(
 
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionRequests {
-    started: AtomicUsize,
-    in_flight: AtomicUsize,
+    pub(super) started: AtomicUsize,
+    pub(super) in_flight: AtomicUsize,
     /// Number of the first request with ambiguous framing; 0 for none.
-    first_ambiguous: AtomicUsize,
+    pub(super) first_ambiguous: AtomicUsize,
     /// The event stream that is the current response.
     response_stream: Mutex<Option<Weak<Mutex<ResponseStream>>>>,
-    has_unsent_bytes: AtomicBool,
+    pub(super) has_unsent_bytes: AtomicBool,
     /// Whether what is written answers no call: a stream of notifications, or the error of a call
     /// that a stop cut.
     is_not_a_response: AtomicBool,
@@ -140,23 +150,6 @@ impl ConnectionRequests {
         }
     }
 
-    pub(super) fn started(&self) -> usize {
-        self.started.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn has_in_flight(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) > 0
-    }
-
-    pub(super) fn mark_ambiguous_from(&self, number: usize) {
-        self.first_ambiguous.store(number, Ordering::Relaxed);
-    }
-
-    pub(super) fn set_unsent_bytes(&self, has_unsent_bytes: bool) {
-        self.has_unsent_bytes
-            .store(has_unsent_bytes, Ordering::Relaxed);
-    }
-
     /// Ties the request to its response.
     fn track_response(
         &self,
@@ -172,7 +165,7 @@ impl ConnectionRequests {
             ResponseBody::Stream(_) => true,
             ResponseBody::Empty | ResponseBody::Full(_) => false,
         };
-        let is_not_a_response = answers_no_call || responses.are_calls_cut();
+        let is_not_a_response = answers_no_call || responses.calls_cut.load(Ordering::Relaxed);
         self.is_not_a_response
             .store(is_not_a_response, Ordering::Relaxed);
         TrackedBody {
@@ -186,7 +179,7 @@ impl ConnectionRequests {
     fn drive_response(&self, cx: &mut Context<'_>, responses: &UnfinishedResponses) {
         if let Some(events) = self.response_stream()
             && events.lock().drive_call(cx)
-            && responses.are_calls_cut()
+            && responses.calls_cut.load(Ordering::Relaxed)
         {
             self.is_not_a_response.store(true, Ordering::Relaxed);
         }
@@ -221,6 +214,46 @@ impl Drop for InFlightRequestGuard {
     }
 }
 
+/// Responses whose calls are over and whose clients have yet to read all of them.
+#[derive(Debug, Default)]
+pub(crate) struct UnfinishedResponses {
+    pub(crate) count: AtomicU64,
+    /// Once calls are cut, what their clients are sent is no response to wait for.
+    pub(crate) calls_cut: AtomicBool,
+}
+
+#[derive(Debug)]
+struct UnfinishedResponseGuard<'a> {
+    responses: &'a UnfinishedResponses,
+    is_counted: bool,
+}
+
+impl<'a> UnfinishedResponseGuard<'a> {
+    const fn new(responses: &'a UnfinishedResponses) -> Self {
+        Self {
+            responses,
+            is_counted: false,
+        }
+    }
+
+    fn set_unfinished(&mut self, is_unfinished: bool) {
+        if is_unfinished == self.is_counted {
+            return;
+        }
+        self.is_counted = is_unfinished;
+        match is_unfinished {
+            true => self.responses.count.fetch_add(1, Ordering::Relaxed),
+            false => self.responses.count.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+}
+
+impl Drop for UnfinishedResponseGuard<'_> {
+    fn drop(&mut self) {
+        self.set_unfinished(false);
+    }
+}
+
 /// A response body that keeps its request in flight until the client has read it.
 struct TrackedBody {
     body: ResponseBody,
@@ -247,6 +280,135 @@ impl http_body::Body for TrackedBody {
     }
 }
 
+pub(crate) const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Response to a connection over the limit. It fits into any socket buffer.
+const OVERLOADED_RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
+    Content-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// Accepts connections of the network until `closing`. During a drain it goes on, so that new
+/// requests are rejected with a reason, and cancellations and replies to server requests arrive.
+pub(crate) async fn accept_connections(
+    shared: Arc<GatewayState>,
+    listener: TcpListener,
+    acceptor: Option<Arc<ReloadingTlsAcceptor>>,
+    mut closing: watch::Receiver<bool>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = wait_for_stop(&mut closing) => return,
+        };
+        match accepted {
+            Ok((socket, from)) => {
+                let Some(permit) = acquire_permit(&shared, Peer::Address(from.ip())) else {
+                    socket.try_write(OVERLOADED_RESPONSE).ok();
+                    continue;
+                };
+                let (shared, stopping) = (Arc::clone(&shared), shared.stopping.clone());
+                let serving = serve_tcp(shared, socket, from, acceptor.clone(), stopping);
+                spawn_connection(permit, serving);
+            },
+            Err(error) => back_off(&error).await,
+        }
+    }
+}
+
+/// Binds the configured local sockets, each with its role.
+pub(crate) fn bind_local_sockets(
+    options: &GatewayOptions,
+) -> Result<Vec<(LocalListener, ListenerRole)>, StartError> {
+    let is_one = options.socket == options.admin_socket;
+    let mcp_role = match is_one {
+        true => ListenerRole::Both,
+        false => ListenerRole::Mcp,
+    };
+    let mcp = options.socket.iter().map(|path| (path, mcp_role));
+    let admin = options.admin_socket.iter().filter(|_| !is_one);
+    let wanted = mcp.chain(admin.map(|path| (path, ListenerRole::Admin)));
+    let bound = wanted.map(|(path, role)| {
+        let listener = LocalListener::bind(path);
+        let listener = listener.map_err(|error| StartError::Socket(path.clone(), error))?;
+        Ok((listener, role))
+    });
+    bound.collect()
+}
+
+/// Accepts connections of the user who runs the gateway, until `closing`.
+pub(crate) async fn accept_local_connections(
+    shared: Arc<GatewayState>,
+    listener: LocalListener,
+    role: ListenerRole,
+    mut closing: watch::Receiver<bool>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = wait_for_stop(&mut closing) => return,
+        };
+        match accepted {
+            Ok(socket) => {
+                let Some(permit) = acquire_permit(&shared, Peer::SameUser) else {
+                    continue;
+                };
+                let (shared, stopping) = (Arc::clone(&shared), shared.stopping.clone());
+                let peer = (Peer::SameUser, role);
+                spawn_connection(permit, serve_connection(shared, socket, peer, stopping));
+            },
+            Err(error) => back_off(&error).await,
+        }
+    }
+}
+
+fn acquire_permit(shared: &Arc<GatewayState>, peer: Peer) -> Option<ConnectionPermit> {
+    let permit = shared.limiter.try_acquire_connection(peer.address());
+    if permit.is_none() {
+        let rejected = (RejectionReason::Connections, "too many connections");
+        record_rejected_connection(shared, peer, 0, rejected);
+    }
+    permit
+}
+
+fn spawn_connection(permit: ConnectionPermit, serving: impl Future<Output = ()> + Send + 'static) {
+    drop(clock::spawn("connection", async move {
+        serving.await;
+        drop(permit);
+    }));
+}
+
+async fn back_off(error: &io::Error) {
+    tracing::warn!(%error, "failed to accept a connection");
+    clock::sleep(ACCEPT_RETRY_DELAY).await;
+}
+
+async fn serve_tcp(
+    shared: Arc<GatewayState>,
+    socket: TcpStream,
+    from: SocketAddr,
+    acceptor: Option<Arc<ReloadingTlsAcceptor>>,
+    stopping: watch::Receiver<bool>,
+) {
+    let peer = (Peer::Address(from.ip()), ListenerRole::Mcp);
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%from, %error, "connection is not usable");
+        return;
+    }
+    let Some(acceptor) = acceptor else {
+        return serve_connection(shared, socket, peer, stopping).await;
+    };
+    match acceptor.accept(socket).await {
+        Ok(socket) => serve_connection(shared, socket, peer, stopping).await,
+        Err(error) => {
+            let reason = RejectionReason::TlsHandshake;
+            shared.counters.rejected.increment(reason);
+            let what = format!("TLS handshake failed: {error}");
+            shared
+                .rejection_log
+                .log_connection(reason, peer.0, 0, &what);
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,7 +420,7 @@ mod tests {
     async fn an_unread_notification_stream_is_no_unfinished_response() {
         let requests = Arc::new(ConnectionRequests::default());
         let responses = UnfinishedResponses::default();
-        requests.set_unsent_bytes(true);
+        requests.has_unsent_bytes.store(true, Ordering::Relaxed);
         let mode = ResponseMode {
             accepts: AcceptedFormats::Events,
             on_disconnect: DisconnectPolicy::Cancel,

@@ -5,10 +5,10 @@
 //! a client may rest much longer than it may take for a head. While a request is being answered,
 //! the client waits for the gateway, and no read deadline runs.
 
-use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl<I> ConnectionIo<I> {
     }
 
     fn note_new_requests(&mut self, now: Instant) {
-        let started = self.requests.started();
+        let started = self.requests.started.load(Ordering::Relaxed);
         if started != self.requests_seen {
             self.requests_seen = started;
             self.head_wait_started = None;
@@ -94,12 +94,14 @@ impl<I> ConnectionIo<I> {
 
     fn on_read(&mut self, bytes: &[u8]) {
         if let Some(number) = self.framing.feed(bytes) {
-            self.requests.mark_ambiguous_from(number);
+            self.requests
+                .first_ambiguous
+                .store(number, Ordering::Relaxed);
         }
         let now = clock::now();
         self.note_new_requests(now);
         self.last_activity = now;
-        if !self.requests.has_in_flight() {
+        if self.requests.in_flight.load(Ordering::Relaxed) == 0 {
             self.head_wait_started.get_or_insert(now);
             self.has_head_bytes = true;
         }
@@ -108,7 +110,7 @@ impl<I> ConnectionIo<I> {
     fn poll_read_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = clock::now();
         self.note_new_requests(now);
-        if self.requests.has_in_flight() {
+        if self.requests.in_flight.load(Ordering::Relaxed) > 0 {
             // Nothing wakes this task when the response ends, so the timer goes on and looks then.
             let later = now + self.timeouts.idle.max(MIN_RECHECK_INTERVAL);
             let timer = self
@@ -163,7 +165,9 @@ impl<I> ConnectionIo<I> {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let written = self.poll_write_deadline(cx, written);
-        self.requests.set_unsent_bytes(true);
+        self.requests
+            .has_unsent_bytes
+            .store(true, Ordering::Relaxed);
         if written.is_ready() {
             self.last_activity = clock::now();
         }
@@ -232,7 +236,9 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for ConnectionIo<I> {
         let flushed = self.poll_write_deadline(cx, flushed);
         if flushed.is_ready() {
             // Hyper flushes once it has written everything.
-            self.requests.set_unsent_bytes(false);
+            self.requests
+                .has_unsent_bytes
+                .store(false, Ordering::Relaxed);
         }
         flushed
     }

@@ -2,11 +2,10 @@
 //!
 //! The folder and the mode of the file keep other users away; the peer credentials decide.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use tokio::net::{UnixListener, UnixStream};
 

@@ -1,4 +1,4 @@
-//! Rejections before a message is parsed, and the responses to them.
+//! Rejections before a message is parsed: their responses, and their lines in the log and the audit.
 //!
 //! Each has a [`RejectionReason`] for counter, log and audit. A response to a request that was not
 //! read to its end closes the connection, and says so.
@@ -6,34 +6,24 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    CONNECTION, EXPECT, HOST, ORIGIN, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
-};
+use http::header::{CONNECTION, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use http_body::Body as _;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use serde_json::value::RawValue;
-use warmline_core::error::code::{Code, Reason};
-use warmline_core::exchange::Diagnostic;
-use warmline_core::message::envelope::{Message, MessageKind};
-use warmline_core::message::parse_error::{ParseError, ParseErrorKind};
-use warmline_core::protocol::headers::SESSION_ID;
+use parking_lot::Mutex;
+use warmline_core::error::code::Code;
 use warmline_engine::Error;
-use warmline_engine::admin::EngineAdmin as _;
+use warmline_engine::metrics::WordEnum;
+use warmline_platform::clock::{self, Instant};
 
 use crate::GatewayState;
-use crate::access::{self, AccessPolicy};
+use crate::access::AccessPolicy;
 use crate::auth::{AuthError, Peer, protected_resource};
-use crate::downstream::RequestContext;
-use crate::downstream::message::raw_id;
 use crate::limits::LimitExceeded;
 use crate::metrics::{RejectionReason, RequestEra, StatusClass};
-use crate::response::body::{self, DrainOutcome, ReadBodyError, ResponseBody};
 use crate::response::call_error::{self, ErrorDetail};
-use crate::response::error_response;
 use crate::response::rejection::RpcCode;
+use crate::response::{self, ReadBodyError, ResponseBody};
 
 pub(super) struct Rejection {
     pub(super) reason: RejectionReason,
@@ -51,33 +41,9 @@ impl RejectionReason {
         }
     }
 
-    fn with_error(self, status: StatusCode, what: &str) -> Rejection {
-        self.with_response(error_response::rpc_error(
-            status,
-            None,
-            RpcCode::Invalid,
-            what,
-        ))
+    pub(super) fn with_error(self, status: StatusCode, what: &str) -> Rejection {
+        self.with_response(response::rpc_error(status, None, RpcCode::Invalid, what))
     }
-}
-
-/// Reads the rest of a request body if it is small and has arrived; else the response closes the
-/// connection.
-pub(super) async fn drain_or_close(
-    mut response: Response<ResponseBody>,
-    head: &Parts,
-    rest: Option<Incoming>,
-) -> Response<ResponseBody> {
-    let Some(mut rest) = rest.filter(|rest| !rest.is_end_stream()) else {
-        return response;
-    };
-    // Reading would make hyper send `100 Continue`.
-    let waits = head.headers.contains_key(EXPECT);
-    let closes = response.headers().contains_key(CONNECTION);
-    if waits || closes || body::drain_body(&mut rest).await == DrainOutcome::Remaining {
-        set_connection_close(&mut response);
-    }
-    response
 }
 
 pub(super) fn set_connection_close(response: &mut Response<ResponseBody>) {
@@ -113,9 +79,8 @@ pub(super) fn record_unparsed_head(shared: &GatewayState, peer: Peer, error: &hy
     } else {
         (400, "not the head of an HTTP/1.1 request")
     };
-    if status > 0 {
-        let class = StatusClass::ClientError;
-        shared.counters.requests.increment(RequestEra::None, class);
+    if let Ok(status) = StatusCode::from_u16(status) {
+        count_response(shared, RequestEra::None, status);
     }
     record_rejected_connection(shared, peer, status, (RejectionReason::Head, what));
 }
@@ -153,7 +118,7 @@ pub(super) fn reject_ambiguous_framing(
     set_connection_close(&mut rejection.response);
     record_rejection(shared, peer, Some(request.uri().path()), &rejection);
     let response = *rejection.response;
-    Some(error_response::reuse_header_map(response, HeaderMap::new()))
+    Some(response::reuse_header_map(response, HeaderMap::new()))
 }
 
 pub(super) fn record_rejection(
@@ -171,8 +136,17 @@ pub(super) fn record_rejection(
     shared.counters.rejected.increment(*reason);
     let log = &shared.rejection_log;
     log.log_response(Some(*reason), peer, response);
-    let class = StatusClass::from_status(response.status());
-    shared.counters.requests.increment(RequestEra::None, class);
+    count_response(shared, RequestEra::None, response.status());
+}
+
+pub(super) fn count_response(shared: &GatewayState, era: RequestEra, status: StatusCode) {
+    let class = match status.as_u16() / 100 {
+        5 => StatusClass::ServerError,
+        4 => StatusClass::ClientError,
+        3 => StatusClass::Redirect,
+        _ => StatusClass::Success,
+    };
+    shared.counters.requests.increment(era, class);
 }
 
 /// Audits the rejection of an unknown caller. Repeated ones are throttled and counted.
@@ -186,42 +160,6 @@ pub(super) fn audit_anonymous_rejection(
     {
         audit.write_rejection((path, None), ("nobody", reason.as_str()), suppressed);
     }
-}
-
-/// Rejects a request that a foreign web page sent, or that arrived under a rebound name.
-pub(super) fn check_host_and_origin(policy: &AccessPolicy, head: &Parts) -> Result<(), Rejection> {
-    for (reason, name) in [
-        (RejectionReason::Host, HOST),
-        (RejectionReason::Origin, ORIGIN),
-        (RejectionReason::Head, SESSION_ID),
-    ] {
-        // Two readers may have read different headers: nothing that follows is read.
-        if head.headers.get_all(&name).iter().nth(1).is_some() {
-            let mut rejection = reject_duplicate_header(reason, &name);
-            set_connection_close(&mut rejection.response);
-            return Err(rejection);
-        }
-    }
-    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-    // The authority of an absolute request target counts before the Host header.
-    let authority = head.uri.authority().map(Authority::as_str);
-    let is_allowed = |host: Option<&str>| policy.hosts.allows_host(host);
-    if !is_allowed(host) || !authority.is_none_or(|authority| is_allowed(Some(authority))) {
-        let what = "Forbidden: this Host is not allowed";
-        return Err(RejectionReason::Host.with_error(StatusCode::FORBIDDEN, what));
-    }
-    match head.headers.get(ORIGIN) {
-        Some(origin) if !policy.hosts.allows_origin(origin) => {
-            let what = "Forbidden: this Origin is not allowed";
-            Err(RejectionReason::Origin.with_error(StatusCode::FORBIDDEN, what))
-        },
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn reject_duplicate_header(reason: RejectionReason, name: &HeaderName) -> Rejection {
-    let what = format!("Bad Request: duplicate `{name}` header");
-    reason.with_error(StatusCode::BAD_REQUEST, &what)
 }
 
 pub(super) fn unauthorized(policy: &AccessPolicy, head: &Parts, error: AuthError) -> Rejection {
@@ -247,42 +185,6 @@ pub(super) fn unauthorized(policy: &AccessPolicy, head: &Parts, error: AuthError
     rejection
 }
 
-/// Rejects a server that does not exist. A server that the rules deny gets the same response, so
-/// that no caller can probe for it.
-pub(super) fn check_server(
-    policy: &AccessPolicy,
-    context: &RequestContext<'_>,
-    (method, server): (&Method, &str),
-) -> Result<(), Rejection> {
-    let reason = if !policy.rules.may_use(&context.subject, server) {
-        RejectionReason::NotAllowed
-    } else if !context.shared.warmline.has_server(server) {
-        RejectionReason::Path
-    } else if *method == Method::GET
-        && !access::may_use_server(context.shared, &context.subject, server)
-    {
-        // A disabled server sends no notifications; other requests fail with a reason.
-        RejectionReason::NotAllowed
-    } else {
-        return Ok(());
-    };
-    Err(reason.with_response(error_response::unknown_server()))
-}
-
-/// Rejects two credentials in one header: the gateway does not choose between them.
-pub(super) fn check_credentials(context: &RequestContext<'_>) -> Result<(), Rejection> {
-    let headers = context.head.headers;
-    if headers.len() == headers.keys_len() {
-        return Ok(());
-    }
-    let is_duplicate = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
-    let mut duplicates = headers.keys().filter(is_duplicate);
-    match duplicates.find(|name| context.shared.warmline.reads_credentials_from(name)) {
-        Some(name) => Err(reject_duplicate_header(RejectionReason::Head, name)),
-        None => Ok(()),
-    }
-}
-
 pub(super) fn run_error_response(error: &Error, detail: ErrorDetail) -> Response<ResponseBody> {
     let status = if error.code() == Code::RunUnknown {
         StatusCode::NOT_FOUND
@@ -292,7 +194,7 @@ pub(super) fn run_error_response(error: &Error, detail: ErrorDetail) -> Response
     engine_error_response(status, b"null", error, detail)
 }
 
-fn engine_error_response(
+pub(super) fn engine_error_response(
     status: StatusCode,
     id: &[u8],
     error: &Error,
@@ -300,13 +202,13 @@ fn engine_error_response(
 ) -> Response<ResponseBody> {
     let summary = call_error::summary(error, detail);
     let message = call_error::call_error_message(id, error, detail);
-    error_response::rejection(status, (error.code().as_str(), &*summary), message)
+    response::rejection(status, (error.code().as_str(), &*summary), message)
 }
 
 pub(super) fn too_many_auth_failures_response() -> Response<ResponseBody> {
     let what = "Too Many Requests: too many requests from this address without a valid token";
     let status = StatusCode::TOO_MANY_REQUESTS;
-    let mut response = error_response::rpc_error(status, None, RpcCode::Invalid, what);
+    let mut response = response::rpc_error(status, None, RpcCode::Invalid, what);
     let after = HeaderValue::from_static("60");
     response.headers_mut().insert(RETRY_AFTER, after);
     response
@@ -314,53 +216,10 @@ pub(super) fn too_many_auth_failures_response() -> Response<ResponseBody> {
 
 pub(super) fn limit_exceeded(limit: LimitExceeded) -> Rejection {
     match limit {
-        LimitExceeded::Total => {
-            RejectionReason::Overloaded.with_response(error_response::overloaded())
-        },
-        LimitExceeded::Identity => {
-            RejectionReason::Quota.with_response(error_response::quota_exceeded())
-        },
+        LimitExceeded::Total => RejectionReason::Overloaded.with_response(response::overloaded()),
+        LimitExceeded::Identity => RejectionReason::Quota.with_response(response::quota_exceeded()),
     }
 }
-
-/// Rejects new requests during a drain. Replies to server requests and cancellations belong to
-/// calls in flight and pass.
-pub(super) fn check_draining(context: &RequestContext<'_>, body: &Bytes) -> Result<(), Rejection> {
-    if !*context.shared.stopping.borrow() {
-        return Ok(());
-    }
-    let id = match Message::parse(body.clone()) {
-        Ok(message) => (message.kind() == MessageKind::Request).then(|| raw_id(&message)),
-        Err(ParseError {
-            kind: ParseErrorKind::Batch,
-            ..
-        }) => batch_contains_request(body).then(|| Bytes::from_static(b"null")),
-        // The parser proper reports what is wrong.
-        Err(_) => None,
-    };
-    let Some(id) = id else {
-        return Ok(());
-    };
-    let mut diagnostic = Diagnostic::new(Reason::Draining, "this gateway is shutting down");
-    diagnostic.retry_after = Some(DRAIN_RETRY_AFTER);
-    let error = Error::from(diagnostic);
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = engine_error_response(status, &id, &error, context.error_detail());
-    let after = HeaderValue::from(DRAIN_RETRY_AFTER.as_secs());
-    response.headers_mut().insert(RETRY_AFTER, after);
-    set_connection_close(&mut response);
-    Err(RejectionReason::Draining.with_response(response))
-}
-
-fn batch_contains_request(body: &Bytes) -> bool {
-    let parts: Vec<&RawValue> = serde_json::from_slice(body).unwrap_or_default();
-    let mut parts = parts
-        .into_iter()
-        .map(|part| body.slice_ref(part.get().as_bytes()));
-    parts.any(|raw| Message::parse(raw).is_ok_and(|one| one.kind() == MessageKind::Request))
-}
-
-const DRAIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn body_read_failed(error: ReadBodyError) -> Rejection {
     let (reason, status, what) = match error {
@@ -381,4 +240,180 @@ pub(super) fn body_read_failed(error: ReadBodyError) -> Rejection {
         ),
     };
     reason.with_error(status, what)
+}
+
+/// The most characters of a message in the log.
+const MAX_LOGGED_CHARS: usize = 200;
+const THROTTLE_WINDOW: Duration = Duration::from_secs(10);
+
+/// Slots behind those of the reasons: rejected messages, and stalled clients.
+const MESSAGE_SLOT: usize = RejectionReason::ALL.len();
+const STALLED_SLOT: usize = MESSAGE_SLOT + 1;
+
+/// Logs rejections. Strangers can cause any number of them, so each reason has one line in ten seconds,
+/// with the number of those left out; every single one has a line at debug level.
+#[derive(Debug, Default)]
+pub(crate) struct RejectionLog {
+    throttles: [LogThrottle; STALLED_SLOT + 1],
+    /// The same for lines of the audit, by reason.
+    audit_throttles: [LogThrottle; MESSAGE_SLOT],
+}
+
+#[derive(Debug, Default)]
+struct LogThrottle(Mutex<ThrottleState>);
+
+#[derive(Debug, Default)]
+struct ThrottleState {
+    quiet_until: Option<Instant>,
+    suppressed: u64,
+}
+
+impl LogThrottle {
+    /// The number of lines left out before this one, if it is due.
+    fn check(&self) -> Option<u64> {
+        let now = clock::now();
+        let mut state = self.0.lock();
+        if state.quiet_until.is_some_and(|until| now < until) {
+            state.suppressed += 1;
+            return None;
+        }
+        state.quiet_until = Some(now + THROTTLE_WINDOW);
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
+impl RejectionLog {
+    /// Logs a response, if it rejects its request.
+    pub(crate) fn log_response(
+        &self,
+        reason: Option<RejectionReason>,
+        peer: Peer,
+        response: &Response<ResponseBody>,
+    ) {
+        let details = response::rejection_details(response);
+        let (word, slot) = match (reason, details.map(|details| details.is_era_mismatch)) {
+            (Some(reason), _) => (reason.as_str(), Some(reason.index())),
+            (None, Some(false)) => ("message", Some(MESSAGE_SLOT)),
+            // A client of both eras begins with one of them: nothing is wrong.
+            (None, Some(true)) => ("era", None),
+            (None, None) => return,
+        };
+        let what = details.map(|details| details.message.chars());
+        let what: Option<String> = what.map(|what| what.take(MAX_LOGGED_CHARS).collect());
+        let line = RejectionLogLine {
+            reason: word,
+            status: response.status().as_u16(),
+            code: details.and_then(|details| details.code.map(RpcCode::number)),
+            what: what.as_deref(),
+            from: peer.address_text(),
+        };
+        self.log(line, reason, slot);
+    }
+
+    pub(super) fn log_connection(
+        &self,
+        reason: RejectionReason,
+        peer: Peer,
+        status: u16,
+        what: &str,
+    ) {
+        let line = RejectionLogLine {
+            reason: reason.as_str(),
+            status,
+            code: None,
+            what: Some(what),
+            from: peer.address_text(),
+        };
+        self.log(line, Some(reason), Some(reason.index()));
+    }
+
+    pub(super) fn log_stalled(&self, peer: Peer) {
+        let from = peer.address_text();
+        match self
+            .throttles
+            .get(STALLED_SLOT)
+            .and_then(LogThrottle::check)
+        {
+            None => tracing::debug!(from, "client stopped reading and was disconnected"),
+            Some(suppressed) => {
+                let more = (suppressed > 0).then_some(suppressed);
+                tracing::info!(from, more, "client stopped reading and was disconnected");
+            },
+        }
+    }
+
+    /// Whether the audit gets a line for an unknown caller now: the number of lines left out before
+    /// it.
+    pub(super) fn check_audit_throttle(&self, reason: RejectionReason) -> Option<u64> {
+        self.audit_throttles.get(reason.index())?.check()
+    }
+
+    fn log(&self, line: RejectionLogLine<'_>, why: Option<RejectionReason>, slot: Option<usize>) {
+        let RejectionLogLine {
+            reason,
+            status,
+            code,
+            what,
+            from,
+        } = line;
+        let from = from.as_deref();
+        let throttle = slot.and_then(|slot| self.throttles.get(slot));
+        let Some(suppressed) = throttle.and_then(LogThrottle::check) else {
+            tracing::debug!(reason, status, code, what, from, "request refused");
+            return;
+        };
+        let more = (suppressed > 0).then_some(suppressed);
+        if is_warning(why) {
+            tracing::warn!(reason, status, code, what, from, more, "request refused");
+        } else {
+            tracing::info!(reason, status, code, what, from, more, "request refused");
+        }
+    }
+}
+
+/// The fields of a line. Texts of clients are fields, so that they cannot end the line.
+struct RejectionLogLine<'a> {
+    reason: &'static str,
+    status: u16,
+    code: Option<i64>,
+    what: Option<&'a str>,
+    from: Option<String>,
+}
+
+/// Whether it may be an attack or an overload, rather than a mistake of one client.
+fn is_warning(reason: Option<RejectionReason>) -> bool {
+    matches!(
+        reason,
+        Some(
+            RejectionReason::Connections
+                | RejectionReason::Overloaded
+                | RejectionReason::Quota
+                | RejectionReason::Host
+                | RejectionReason::Origin
+                | RejectionReason::UnknownToken
+                | RejectionReason::AuthFailures
+                | RejectionReason::NotAllowed
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Strangers cannot fill the audit: one line stands for many of a kind, and the next one counts
+    /// those left out.
+    #[tokio::test(start_paused = true)]
+    async fn audit_lines_of_strangers_are_throttled_and_counted() {
+        let log = RejectionLog::default();
+        let due = |reason| log.check_audit_throttle(reason);
+        assert_eq!(due(RejectionReason::NoToken), Some(0));
+        for _ in 0..1000 {
+            assert_eq!(due(RejectionReason::NoToken), None);
+        }
+        assert_eq!(due(RejectionReason::UnknownToken), Some(0), "another kind");
+        tokio::time::advance(THROTTLE_WINDOW).await;
+        assert_eq!(due(RejectionReason::NoToken), Some(1000));
+        assert_eq!(due(RejectionReason::NoToken), None);
+    }
 }

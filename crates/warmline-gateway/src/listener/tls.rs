@@ -2,11 +2,10 @@
 //!
 //! A certificate that cannot be used does not replace one that can.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -19,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use warmline_platform::clock::{self, Instant};
 use warmline_platform::private_file;
 
-use crate::file_stamp::FileStamps;
+use crate::auth::FileStamps;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,9 +1,8 @@
 //! Authentication beside our own tokens: signed tokens, trusted proxies, and their metadata.
 
-use http::HeaderName;
-use http::Uri;
 use http::header::{AUTHORIZATION, COOKIE, HOST};
 use http::uri::Scheme;
+use http::{HeaderName, Uri};
 use warmline_config::gateway_settings::{AuthMode, GatewaySettings};
 use warmline_config::{ConfigError, closest_match};
 use warmline_engine::settings::SettingsGroup as _;
@@ -132,7 +131,7 @@ fn check_keys_url(settings: &GatewaySettings, url: &str) -> Result<String, Confi
         let host = uri.host().map(|host| host.trim_matches(['[', ']']));
         let is_secure = uri.scheme() == Some(&Scheme::HTTPS);
         let is_plain = uri.scheme() == Some(&Scheme::HTTP);
-        host.is_some_and(|host| is_secure || (is_plain && crate::hosts::is_loopback_name(host)))
+        host.is_some_and(|host| is_secure || (is_plain && crate::endpoint::is_loopback_name(host)))
     });
     if is_good {
         return Ok(url.to_owned());

@@ -14,8 +14,8 @@ use warmline_core::delivery::Delivery;
 use warmline_core::error::code::{Audience, Code, Reason};
 use warmline_engine::Error;
 
-use crate::response::error_response::{error_message, response_message};
 use crate::response::rejection::RpcCode;
+use crate::response::{error_message, response_message};
 
 /// How much of an error a caller sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

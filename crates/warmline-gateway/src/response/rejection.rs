@@ -12,9 +12,8 @@ use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::Diagnostic;
 use warmline_engine::Error;
 
-use super::body::ResponseBody;
 use super::call_error::{self, ErrorDetail};
-use super::error_response::{self, error_message};
+use crate::response::{self, ResponseBody, error_message};
 
 /// The JSON-RPC error codes of the gateway itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,11 +216,11 @@ impl RequestRejection {
     ) -> Response<ResponseBody> {
         let mut response = match self {
             Self::Failed(error) if error.code() == Code::ServerUnknown => {
-                error_response::unknown_server()
+                response::unknown_server()
             },
-            Self::Failed(_) => error_response::ok_json(self.to_message(id, detail)),
+            Self::Failed(_) => response::ok_json(self.to_message(id, detail)),
             Self::Rpc(rejection) => {
-                error_response::json_response(rejection.status, self.to_message(id, detail))
+                response::json_response(rejection.status, self.to_message(id, detail))
             },
         };
         if let Self::Rpc(rejection) = self

@@ -18,12 +18,11 @@ use tokio::time::Sleep;
 use warmline_core::message::splice;
 use warmline_platform::clock;
 
-use super::body::ResponseBody;
-use super::error_response;
 use super::event_queue::EventQueue;
 use crate::limits::RequestPermit;
-use crate::limits::reply_budget::{IdentityReplyBudget, is_large_reply};
+use crate::limits::usage::{IdentityReplyBudget, is_large_reply};
 use crate::metrics::{AbandonedCall, GatewayCounters, UndeliveredReason};
+use crate::response::{self, ResponseBody};
 
 /// A response that waits this long becomes a stream, which can be kept alive.
 const STREAM_AFTER: Duration = Duration::from_secs(15);
@@ -188,7 +187,7 @@ impl ResponseStream {
         let mut commit = pin!(clock::sleep(STREAM_AFTER));
         let answer = std::future::poll_fn(|cx| self.poll_start(cx, commit.as_mut())).await;
         match answer {
-            Some(answer) => Some(error_response::json_response(answer.status, answer.message)),
+            Some(answer) => Some(response::json_response(answer.status, answer.message)),
             None if self.queue.is_cancelled() => None,
             None => Some(prepare(self).into_response()),
         }

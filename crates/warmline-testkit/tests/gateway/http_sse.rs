@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_gateway::HttpSseTransport;
-
 use super::prometheus_text::Scraped;
 use super::raw_http::{call, initialize, request};
 
@@ -12,7 +10,7 @@ const VERSION: &str = "2024-11-05";
 
 async fn world() -> World {
     World::with(Personality::legacy(), |options| GatewayOptions {
-        sse: HttpSseTransport::On,
+        sse: true,
         ..options
     })
     .await
@@ -23,7 +21,7 @@ async fn world_of_alice() -> World {
     World::knowing(Personality::legacy(), |options, vault| {
         let token = |name: &str| BearerToken::from_text(vault, name, &format!("token-of-{name}"));
         GatewayOptions {
-            sse: HttpSseTransport::On,
+            sse: true,
             auth: Auth::tokens(vec![token("alice"), token("bob")]),
             ..options
         }
@@ -358,7 +356,7 @@ async fn a_stream_ends_when_the_gateway_stops_but_not_before_its_calls() {
 #[tokio::test]
 async fn a_client_with_one_stream_has_none_of_its_calls_held() {
     let world = World::with(Personality::legacy(), |options| GatewayOptions {
-        sse: HttpSseTransport::On,
+        sse: true,
         ops: Some(([127, 0, 0, 1], 0).into()),
         ..options
     })

@@ -6,7 +6,6 @@ use std::fs;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use warmline_gateway::AccessRule as Allowing;
-use warmline_gateway::HttpSseTransport;
 
 use super::aggregate_fixture::{Merged, NEWEST};
 use super::modern::raw_client::call as modern_call;
@@ -89,7 +88,7 @@ async fn a_request_without_an_id_is_no_notice_and_reaches_nobody() {
 #[tokio::test]
 async fn a_request_without_an_id_reaches_nobody_by_the_old_transport_or_a_pipe() {
     let world = World::with(Personality::legacy(), |options| GatewayOptions {
-        sse: HttpSseTransport::On,
+        sse: true,
         ..options
     })
     .await;

@@ -7,7 +7,6 @@ use std::fs;
 use std::path::Path;
 
 use http::Method;
-use warmline_gateway::HttpSseTransport;
 use warmline_gateway::admin::socket_client::SocketClient;
 
 use super::modern::raw_client::request as modern;
@@ -64,7 +63,7 @@ fn known(status: u16, reason: &'static str, path: &'static str, text: String) ->
 async fn world(file: &Path) -> World {
     let world = World::knowing(Personality::legacy(), |options, vault| GatewayOptions {
         audit: Some(audit_into(file.to_owned())),
-        sse: HttpSseTransport::On,
+        sse: true,
         max_request: 4 << 10,
         ..crate::fixture::known(options, vault, &["alice"])
     })

@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_gateway::HttpSseTransport;
-
 use super::modern::raw_client as modern;
 use super::raw_http::{call, initialize, request};
 
@@ -11,7 +9,7 @@ const PATH: &str = "/servers/ledger/mcp";
 
 async fn world(personality: Personality) -> World {
     World::with(personality, |options| GatewayOptions {
-        sse: HttpSseTransport::On,
+        sse: true,
         ..options
     })
     .await

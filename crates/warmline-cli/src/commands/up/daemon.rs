@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use warmline_core::error::code::Code;
 use warmline_gateway::reload::RunningConfiguration;
-use warmline_gateway::{AdoptionPolicy, Gateway, GatewayOptions};
+use warmline_gateway::{Gateway, GatewayOptions};
 use warmline_platform::clock;
 
 use super::UpArgs;
@@ -46,7 +46,7 @@ pub(super) async fn run(
     let options = GatewayOptions {
         socket: Some(location.socket_path()),
         admin_socket: Some(location.socket_path()),
-        adoption: AdoptionPolicy::Allowed,
+        adopts_servers: true,
         lost_log_lines: log_lost,
         ..GatewayOptions::from_settings_without_listener(&host.settings, &host.accesses)?
     };

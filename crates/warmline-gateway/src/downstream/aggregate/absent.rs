@@ -22,10 +22,9 @@ use warmline_upstream::ListKind;
 
 use super::lists::{self, ListFreshness};
 use super::resources;
-use crate::GatewayState;
 use crate::downstream::RequestContext;
 use crate::response::call_error::{self, ErrorDetail};
-use crate::shutdown;
+use crate::{GatewayState, shutdown};
 
 /// The wait for a server that was late, or seems unreachable.
 const SHORT_WAIT: Duration = Duration::from_millis(250);

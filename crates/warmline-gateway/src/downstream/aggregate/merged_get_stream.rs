@@ -18,8 +18,8 @@ use warmline_platform::clock::{self, Instant};
 use warmline_upstream::{ListKind, UnsolicitedListener as _};
 
 use super::AggregateMember;
-use super::changes::AggregateChanges;
 use super::lists::{self, ListFreshness};
+use crate::downstream::aggregate::AggregateChanges;
 use crate::downstream::legacy::client_session::ClientSession;
 use crate::downstream::legacy::get_stream::subscribe_to_server;
 use crate::downstream::legacy::server_requests::GetStreamSink;

@@ -15,19 +15,17 @@ use warmline_engine::{Error, ServerHandle};
 use warmline_upstream::ListKind;
 
 use super::absent::{MemberQuery, MemberRequest};
-use super::cursor::Cursor;
 use super::lists::{self, AggregateListRequest};
 use super::resources::{self, READ_METHOD, ResourceLocator};
-use super::{AggregateMember, handshake, names};
+use super::{AggregateMember, names};
 use crate::downstream::RequestContext;
+use crate::downstream::aggregate::lists::Cursor;
 use crate::downstream::legacy::client_session::log_level;
 use crate::downstream::modern::discover;
 use crate::downstream::request::{CallSink, Client, ClientRequest, outcome_response};
-use crate::response::error_response;
-use crate::response::rejection::RequestRejection;
-use crate::response::rejection::RpcCode;
+use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::{CallFuture, FinalResponse};
-use crate::run_selector;
+use crate::{response, run_selector};
 
 const MAX_SHOWN_NAME: usize = 128;
 
@@ -256,7 +254,7 @@ fn resource_not_found(request: &ClientRequest, uri: &str) -> FinalResponse {
     };
     let (id, data) = (Some(&*request.id), json!({ "uri": uri }));
     let what = "Resource not found";
-    FinalResponse::ok(error_response::error_message(
+    FinalResponse::ok(response::error_message(
         id,
         code.number(),
         what,
@@ -270,8 +268,8 @@ async fn discover(
 ) -> Result<CallFuture, RequestRejection> {
     let members = members(context, &request).await?;
     let line = context.target_audit_line(discover::METHOD, &request.params);
-    let servers = handshake::recall_instructions(&members, Era::Modern).await;
-    let result = handshake::discover_result(&servers).to_string();
+    let servers = super::recall_instructions(&members, Era::Modern).await;
+    let result = super::discover_result(&servers).to_string();
     if let Some(line) = line {
         line.finish(&Ok(Bytes::new()));
     }

@@ -24,8 +24,7 @@ use warmline_upstream::ListKind;
 use super::AggregateMember;
 use super::absent::{MemberQuery, MemberRequest};
 use super::lists::{self, ListFreshness, ListItem};
-use crate::downstream::RequestContext;
-use crate::downstream::trace;
+use crate::downstream::{RequestContext, message};
 
 /// Reads a resource. It changes nothing at the server.
 pub(super) const READ_METHOD: &str = "resources/read";
@@ -69,7 +68,7 @@ impl ResourceLocator<'_> {
         let params = Params::from_serialize(&json!({ "uri": uri })).ok()?;
         let reading = found.into_iter().filter_map(|server| {
             let call = server.request_raw(READ_METHOD, params.clone());
-            let trace = trace::trace_headers(self.context.head.headers, &params);
+            let trace = message::trace_headers(self.context.head.headers, &params);
             let read = start_read(self.context, &server, &params, call.headers(trace))?;
             Some(async move { read.await.map(|_| server) })
         });

@@ -15,11 +15,10 @@ use super::client_session::ClientSession;
 use super::{check_version, handle_notification, is_ping, pong_message, prepare_call};
 use crate::downstream::message::{MISSING_ID, canonical_id, is_missing_id, raw_id};
 use crate::downstream::{RequestContext, request};
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::RequestRejection;
 use crate::response::stream::{CallFuture, FinalResponse};
+use crate::response::{self, ResponseBody};
 
 const MAX_MESSAGES: usize = 50;
 
@@ -57,7 +56,7 @@ pub(crate) async fn handle_batch(
     }
     if calls.is_empty() {
         // Beside calls, nothing says that a notification was rejected.
-        return Ok(rejected.map_or_else(error_response::accepted, |rejection| {
+        return Ok(rejected.map_or_else(response::accepted, |rejection| {
             rejection.to_notification_response(context.error_detail())
         }));
     }

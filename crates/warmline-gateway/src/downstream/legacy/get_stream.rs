@@ -16,14 +16,13 @@ use super::client_session::ClientSession;
 use super::server_requests::GetStreamSink;
 use crate::downstream::RequestContext;
 use crate::downstream::aggregate::merged_get_stream::MergedGetStream;
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::replay_store::ReplayStreamKind;
 use crate::response::stream::{
     AcceptedFormats, DisconnectPolicy, PrimingEvent, ResponseMode, ResponseStream, parse_event_id,
 };
+use crate::response::{self, ResponseBody};
 
 #[derive(Debug)]
 pub(super) struct GetStreamState {
@@ -47,7 +46,7 @@ pub(crate) async fn handle_get(
     let session = ClientSession::from_request(context)?;
     if session.ticket.is_none() {
         // Without a session id, no later message would belong to this stream.
-        return Ok(error_response::method_not_allowed("POST"));
+        return Ok(response::method_not_allowed("POST"));
     }
     let last = context.head.headers.get(LAST_EVENT_ID);
     match last.filter(|_| !context.head.is_single_stream()) {

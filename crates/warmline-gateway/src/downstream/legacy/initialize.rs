@@ -20,16 +20,14 @@ use warmline_platform::clock;
 use warmline_store::keyring::random_bytes;
 use warmline_upstream::ServerFacts;
 
-use super::client_capabilities::{CapabilityFlags, capabilities_beyond_flags};
 use super::client_session::ClientSession;
 use super::route::{ServerRoute, caller, route_digest};
 use super::session_ticket::SessionTicket;
 use crate::GatewayState;
+use crate::downstream::legacy::session_ticket::{CapabilityFlags, capabilities_beyond_flags};
 use crate::downstream::{RequestContext, aggregate};
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
-use crate::response::rejection::RequestRejection;
-use crate::response::rejection::RpcCode;
+use crate::response::rejection::{RequestRejection, RpcCode};
+use crate::response::{self, ResponseBody};
 
 /// The status line where the server speaks the modern era alone. Some clients show nothing else.
 const MODERN_ONLY_PHRASE: &str =
@@ -65,8 +63,8 @@ pub(super) async fn handle_initialize(
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             RequestRejection::new(status, RpcCode::Internal, diagnostic.to_string())
         })?;
-    let message = error_response::response_message(message.raw_id(), "result", result.as_bytes());
-    let mut response = error_response::ok_json(message);
+    let message = response::response_message(message.raw_id(), "result", result.as_bytes());
+    let mut response = response::ok_json(message);
     response.headers_mut().insert(SESSION_ID, ticket);
     Ok(response)
 }

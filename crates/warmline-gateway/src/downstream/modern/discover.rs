@@ -1,27 +1,26 @@
 //! `server/discover`: a server's description of itself. A cached one is used while its TTL lasts,
 //! and passed on with the rest of that TTL.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, Response, StatusCode};
 use serde::Deserialize;
-use std::time::Duration;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::error::code::Code;
 use warmline_core::message::params::Params;
 use warmline_core::message::splice::{self, Edit};
-use warmline_engine::relay::RelayCall as _;
-use warmline_engine::relay::RelayHandle as _;
+use warmline_engine::relay::{RelayCall as _, RelayHandle as _};
 use warmline_engine::{Error, ServerHandle};
 use warmline_platform::clock;
 use warmline_upstream::{ServerFacts, Transport};
 
 use super::server_call::{ModernCall, ModernCaller, failed_call_response};
 use crate::downstream::RequestContext;
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
 use crate::response::rejection::RequestRejection;
+use crate::response::{self, ResponseBody};
 use crate::run_selector;
 
 pub(crate) const METHOD: &str = "server/discover";
@@ -41,15 +40,14 @@ pub(super) async fn handle_discover(
     }
     let error = match outcome {
         Ok(result) => {
-            let message = error_response::response_message(Some(id), "result", &result);
-            return Ok(error_response::ok_json(message));
+            let message = response::response_message(Some(id), "result", &result);
+            return Ok(response::ok_json(message));
         },
         Err(error) => error,
     };
     let failed = failed_call_response(&server, id, (&error, 0), context.error_detail()).await;
     let status = unreachable_status(&error);
-    let mut response =
-        error_response::json_response(status.unwrap_or(failed.status), failed.message);
+    let mut response = response::json_response(status.unwrap_or(failed.status), failed.message);
     if let (Some(_), Some(after)) = (status, error.retry_after()) {
         let seconds = HeaderValue::from(after.as_secs().saturating_add(1));
         response.headers_mut().insert(RETRY_AFTER, seconds);

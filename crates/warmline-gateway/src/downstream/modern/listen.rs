@@ -20,8 +20,7 @@ use warmline_core::message::params::Params;
 use warmline_core::message::splice::Edit;
 use warmline_core::pool_key::Digest;
 use warmline_core::protocol::meta;
-use warmline_engine::relay::RelayCall as _;
-use warmline_engine::relay::RelayHandle as _;
+use warmline_engine::relay::{RelayCall as _, RelayHandle as _};
 use warmline_engine::{Error, Run, ServerHandle};
 use warmline_platform::clock;
 use warmline_upstream::{CapacityFuture, Listener};
@@ -34,12 +33,10 @@ use crate::downstream::RequestContext;
 use crate::downstream::aggregate::merged_listen;
 use crate::downstream::list_changes::LIST_CHANGES;
 use crate::downstream::request::notification_message;
-use crate::response::body::ResponseBody;
-use crate::response::error_response;
 use crate::response::event_queue::EventQueue;
-use crate::response::rejection::RequestRejection;
-use crate::response::rejection::RpcCode;
+use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::{AcceptedFormats, CallFuture, FinalResponse, ResponseStream};
+use crate::response::{self, ResponseBody};
 use crate::{run_selector, shutdown};
 
 pub(crate) const METHOD: &str = "subscriptions/listen";
@@ -110,7 +107,7 @@ pub(super) async fn handle_listen(
     let mode = super::response_mode(context);
     let stream = ResponseStream::for_call(call, queue, mode, permit, &shared.counters);
     let response = stream.respond(|stream| stream).await;
-    Ok(response.unwrap_or_else(error_response::accepted))
+    Ok(response.unwrap_or_else(response::accepted))
 }
 
 async fn while_run_live<F: Future>(run: Option<&Run>, listening: F) -> Option<F::Output> {
@@ -311,11 +308,7 @@ impl ListenSink {
     /// The end of the listen, with the server's result.
     fn final_response(&self, result: &[u8]) -> FinalResponse {
         let named = self.with_subscription_id(&Bytes::copy_from_slice(result));
-        FinalResponse::ok(error_response::response_message(
-            Some(&self.id),
-            "result",
-            &named,
-        ))
+        FinalResponse::ok(response::response_message(Some(&self.id), "result", &named))
     }
 
     /// The same object with the id of the client's listen in `_meta`.

@@ -4,6 +4,8 @@
 //! look alike to the server, because they share a credential. So the state is sealed for its caller,
 //! its server and its request, and expires. The gateway stores nothing.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -11,7 +13,6 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use warmline_core::delivery::Delivery;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
@@ -22,7 +23,7 @@ use warmline_platform::clock;
 use warmline_store::keyring::{Keyring, Purpose};
 
 use super::tasks::{self, ClientExtensions};
-use crate::response::error_response;
+use crate::response;
 use crate::response::rejection::{RequestRejection, RpcCode};
 
 /// The member that holds the state, in results and in parameters.
@@ -138,7 +139,7 @@ pub(super) fn undeliverable_message(id: &[u8], diagnostic: &Diagnostic) -> Bytes
     );
     let delivery = Delivery::Answered.to_string();
     let data = json!({ "warmline": { "delivery": delivery } });
-    error_response::error_message(Some(id), RpcCode::Internal.number(), &what, Some(&data))
+    response::error_message(Some(id), RpcCode::Internal.number(), &what, Some(&data))
 }
 
 fn unreadable_result() -> Diagnostic {

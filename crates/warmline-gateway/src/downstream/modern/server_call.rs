@@ -1,8 +1,9 @@
 //! A modern request to one server: what is sealed for its caller, and its answer.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::StatusCode;
-use std::sync::Arc;
 use warmline_core::era::Era;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
@@ -18,8 +19,8 @@ use super::tasks::{ClientExtensions, TaskIds};
 use crate::GatewayState;
 use crate::auth::{self, AnonymousScope, Subject};
 use crate::downstream::RequestContext;
+use crate::response;
 use crate::response::call_error::{self, ErrorDetail};
-use crate::response::error_response;
 use crate::response::rejection::RequestRejection;
 use crate::response::stream::FinalResponse;
 
@@ -148,7 +149,7 @@ impl ModernCall {
             },
         };
         FinalResponse::ok(match self.downstream_result(result) {
-            Ok(result) => error_response::response_message(Some(id), "result", &result),
+            Ok(result) => response::response_message(Some(id), "result", &result),
             Err(diagnostic) => request_state::undeliverable_message(id, &diagnostic),
         })
     }

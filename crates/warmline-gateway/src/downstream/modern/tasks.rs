@@ -5,11 +5,12 @@
 //! but without an expiry: the server decides how long a task lives. The gateway stores nothing, and a
 //! client sees a task under the text that it got first.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
 use warmline_core::message::params::Params;
 use warmline_core::message::splice::{self, Edit};
 use warmline_core::protocol::meta;

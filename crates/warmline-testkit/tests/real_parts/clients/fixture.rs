@@ -1,7 +1,7 @@
 //! The world of a client: servers of every era, an engine, and a gateway in front of them.
 
 use warmline::{Server, Warmline};
-use warmline_gateway::{Gateway, GatewayOptions, HttpSseTransport};
+use warmline_gateway::{Gateway, GatewayOptions};
 use warmline_testkit::{LedgerServer, Personality};
 
 /// A server that keeps a session for each legacy client, and speaks nothing else.
@@ -35,7 +35,7 @@ impl World {
             .unwrap();
         let options = GatewayOptions {
             listen: ([127, 0, 0, 1], 0).into(),
-            sse: HttpSseTransport::On,
+            sse: true,
             ..GatewayOptions::default()
         };
         let gateway = Gateway::start(warm.clone(), options).await.unwrap();
