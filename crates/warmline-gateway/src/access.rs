@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
+use http::HeaderName;
 use http::request::Parts;
 use tokio::sync::watch;
 use warmline_engine::Warmline;
@@ -19,7 +20,6 @@ use self::rules::AccessRules;
 use crate::auth::protected_resource::ProtectedResource;
 use crate::auth::{Auth, AuthError, Authenticators, KeyLookup, Peer, Subject};
 use crate::endpoint::AllowedHosts;
-use crate::run_selector::RunSource;
 use crate::{GatewayOptions, GatewayState, shutdown};
 
 /// How often tokens and keys are checked for the callers of open streams.
@@ -29,7 +29,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct AccessPolicy {
-    authenticators: Arc<Authenticators>,
+    pub(crate) authenticators: Arc<Authenticators>,
     /// During a reload, a caller must pass both.
     previous_authenticators: Option<Arc<Authenticators>>,
     pub(crate) rules: AccessRules,
@@ -67,15 +67,6 @@ impl AccessPolicy {
         }
     }
 
-    /// Requires that `previous` accepts a caller as well, and allows what both allow.
-    fn combined_with(&self, previous: &Self) -> Self {
-        Self {
-            previous_authenticators: Some(Arc::clone(&previous.authenticators)),
-            rules: self.rules.intersection(&previous.rules),
-            ..self.clone()
-        }
-    }
-
     fn keeping_removed_rules(mut self, previous: &Self, warm: &Warmline) -> Self {
         let declared = warm.server_names();
         let is_in_use = |name: &str| {
@@ -108,10 +99,6 @@ impl AccessPolicy {
         self.authenticators.authenticate(head, peer, lookup).await
     }
 
-    pub(crate) fn accepts_tokens(&self) -> bool {
-        self.authenticators.accepts_tokens()
-    }
-
     /// Whether a caller who authenticated earlier would be accepted now.
     fn still_accepts(&self, subject: &Subject) -> bool {
         // During a reload the streams of both stay; the new policy decides when it is in force.
@@ -122,8 +109,8 @@ impl AccessPolicy {
 }
 
 pub(crate) struct CurrentAccessPolicy {
-    policy: ArcSwap<AccessPolicy>,
-    changed: watch::Sender<()>,
+    pub(crate) policy: ArcSwap<AccessPolicy>,
+    pub(crate) changed: watch::Sender<()>,
 }
 
 impl CurrentAccessPolicy {
@@ -132,18 +119,6 @@ impl CurrentAccessPolicy {
             policy: ArcSwap::from_pointee(AccessPolicy::from_options(options, address, warm, None)),
             changed: watch::Sender::new(()),
         }
-    }
-
-    pub(crate) fn load(&self) -> Guard<Arc<AccessPolicy>> {
-        self.policy.load()
-    }
-
-    pub(crate) fn load_full(&self) -> Arc<AccessPolicy> {
-        self.policy.load_full()
-    }
-
-    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
     }
 
     /// Replaces the policy, and does `meanwhile` what belongs to it, such as to declare servers.
@@ -155,9 +130,14 @@ impl CurrentAccessPolicy {
         warm: &Warmline,
         meanwhile: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let previous = self.load_full();
+        let previous = self.policy.load_full();
         let next = AccessPolicy::from_options(options, address, warm, Some(&previous));
-        self.policy.store(Arc::new(next.combined_with(&previous)));
+        // A caller must pass both, and may do what both allow.
+        self.policy.store(Arc::new(AccessPolicy {
+            previous_authenticators: Some(Arc::clone(&previous.authenticators)),
+            rules: next.rules.intersection(&previous.rules),
+            ..next.clone()
+        }));
         let done = meanwhile();
         let in_force = match &done {
             Ok(_) => Arc::new(next.keeping_removed_rules(&previous, warm)),
@@ -170,7 +150,7 @@ impl CurrentAccessPolicy {
     }
 
     pub(crate) fn set_auth(&self, auth: Auth, warm: &Warmline) {
-        let previous = self.load_full();
+        let previous = self.policy.load_full();
         let known = Some(&*previous.authenticators);
         self.policy.store(Arc::new(AccessPolicy {
             authenticators: Arc::new(Authenticators::new(auth, warm.clone(), known)),
@@ -180,7 +160,7 @@ impl CurrentAccessPolicy {
     }
 
     fn drop_gone_servers(&self, warm: &Warmline) {
-        if self.load().without_gone_servers(warm).is_some() {
+        if self.policy.load().without_gone_servers(warm).is_some() {
             self.policy.rcu(|policy| {
                 let fewer = policy.without_gone_servers(warm).map(Arc::new);
                 fewer.unwrap_or_else(|| Arc::clone(policy))
@@ -204,9 +184,9 @@ pub(crate) async fn watch_auth_changes(
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        let current = &shared.access_policy;
+        let current = &shared.access;
         current.drop_gone_servers(&shared.warmline);
-        if current.load().authenticators.has_changed() {
+        if current.policy.load().authenticators.has_changed() {
             current.changed.send_replace(());
         }
     }
@@ -214,7 +194,7 @@ pub(crate) async fn watch_auth_changes(
 
 /// Whether a caller may use a server now: the rules allow it, and the server exists and is enabled.
 pub(crate) fn may_use_server(shared: &GatewayState, subject: &Subject, server: &str) -> bool {
-    let is_allowed = shared.access_policy.load().rules.may_use(subject, server);
+    let is_allowed = shared.access.policy.load().rules.may_use(subject, server);
     is_allowed && shared.warmline.check_server(server).is_ok()
 }
 
@@ -225,12 +205,12 @@ pub(crate) async fn access_revoked(
     subject: Subject,
     servers: Vec<String>,
 ) {
-    let mut changed = shared.access_policy.changed.subscribe();
+    let mut changed = shared.access.changed.subscribe();
     let mut declarations = shared.warmline.watch_servers();
     loop {
         let mut all = servers.iter();
         let may_use_all = all.all(|server| may_use_server(&shared, &subject, server));
-        if !may_use_all || !shared.access_policy.load().still_accepts(&subject) {
+        if !may_use_all || !shared.access.policy.load().still_accepts(&subject) {
             return;
         }
         let validity = subject.remaining_validity().map(|left| left.min(MAX_SLEEP));
@@ -250,6 +230,32 @@ pub(crate) async fn access_revoked(
             _ = changed.changed() => {},
             () = next_check => {},
         }
+    }
+}
+
+/// Another place where clients name their conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunSource {
+    /// A member of `_meta`.
+    Meta(String),
+    /// A header.
+    Header(HeaderName),
+}
+
+impl RunSource {
+    /// Reads `_meta:KEY` or `header:NAME`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.split_once(':')? {
+            ("_meta", key) if !key.is_empty() => Some(Self::Meta(key.to_owned())),
+            ("header", name) => HeaderName::try_from(name).ok().map(Self::Header),
+            _ => None,
+        }
+    }
+
+    /// The default sources: some hosts never send a session id back, but name their conversation.
+    pub fn defaults() -> Vec<Self> {
+        vec![Self::Meta("openai/session".to_owned())]
     }
 }
 

@@ -19,16 +19,21 @@ use std::sync::atomic::AtomicBool;
 
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use warmline_core::era::Era;
 use warmline_core::message::envelope::MessageKind;
 use warmline_core::message::params::Params;
+use warmline_core::message::splice::Edit;
+use warmline_engine::Run;
+use warmline_store::keyring::Purpose;
 
 use self::message::{
     ClientTransport, InboundMessage, MISSING_ID, MessageHead, accepted_formats, is_missing_id,
     message_era,
 };
+use crate::GatewayState;
+use crate::access::{self, RunSource};
 use crate::auth::{Peer, Subject};
 use crate::endpoint::RequestTarget;
 use crate::limits::usage::IdentityReplyBudget;
@@ -39,7 +44,6 @@ use crate::response::event_queue::EventQueue;
 use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::ResponseStream;
 use crate::response::{self, ResponseBody};
-use crate::{GatewayState, access, run_selector};
 
 /// An authenticated request.
 pub(crate) struct RequestContext<'a> {
@@ -108,16 +112,39 @@ impl<'a> RequestContext<'a> {
         IdentityReplyBudget::new(&self.shared.limiter, self.subject.quota_key())
     }
 
-    /// The name of the run that the request is for, if anything names one.
+    /// The name of the run that the request is for, if anything names one: the path, a header, `_meta`, or
+    /// the operator's own sources. A name can only split the work of one identity; it never reaches the
+    /// run of another.
     pub(crate) fn named_run(
         &self,
         params: Option<&Params>,
     ) -> Result<Option<Cow<'a, str>>, RequestRejection> {
-        run_selector::select_run(self.target.run, self.head.headers, params, self.shared)
-    }
-
-    pub(crate) fn error_detail(&self) -> ErrorDetail {
-        self.subject.error_detail()
+        if let Some(name) = self.target.run {
+            return check_run_name(Cow::Borrowed(name), "the path");
+        }
+        let headers = self.head.headers;
+        let mut named = headers.get_all(RUN_HEADER).iter();
+        if let Some(name) = named.next() {
+            let place = "the header `Warmline-Run`";
+            let name = name.to_str().ok().filter(|_| named.next().is_none());
+            let name = name.ok_or_else(|| invalid_run_name(place))?;
+            return check_run_name(Cow::Borrowed(name), place);
+        }
+        if let Some(raw) = params.and_then(|params| params.meta_member(RUN_META_KEY)) {
+            let place = "`_meta[\"dev.warmline/run\"]`";
+            let name = serde_json::from_slice::<String>(raw);
+            let name = name.map_err(|_| invalid_run_name(place))?;
+            return check_run_name(Cow::Owned(name), place);
+        }
+        let policy = self.shared.access.policy.load();
+        let mut sources = policy.run_from.iter();
+        let found = sources.find_map(|place| conversation_name(place, headers, params));
+        // It may be any text, so the name is its keyed digest.
+        Ok(found.map(|text| {
+            let parts: [&[u8]; 2] = [b"found", text.as_bytes()];
+            let digest = self.shared.warmline.vault().digest(Purpose::Run, &parts);
+            Cow::Owned(format!("found_{}", digest.to_hex()))
+        }))
     }
 
     fn log_rejection(&self, response: &Response<ResponseBody>) {
@@ -131,18 +158,71 @@ impl<'a> RequestContext<'a> {
         if self.head.is_single_stream() {
             return flow;
         }
-        let sources = flow.queue().source_servers().into_iter().map(String::from);
-        let servers = self.target.server.map(str::to_owned).into_iter();
-        flow.with_close_signal(self.access_revoked_for(servers.chain(sources).collect()))
+        let sources = flow.queue.source_servers();
+        flow.with_close_signal(self.access_revoked(sources))
     }
 
-    pub(crate) fn access_revoked(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.access_revoked_for(self.target.server.map(str::to_owned).into_iter().collect())
-    }
-
-    fn access_revoked_for(&self, servers: Vec<String>) -> impl Future<Output = ()> + Send + use<> {
+    /// Resolves when the client's access ends, or that to the server of the request or to one of `servers`.
+    pub(crate) fn access_revoked(
+        &self,
+        mut servers: Vec<String>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        servers.extend(self.target.server.map(str::to_owned));
         access::access_revoked(Arc::clone(self.shared), self.subject.clone(), servers)
     }
+}
+
+const RUN_HEADER: HeaderName = HeaderName::from_static("warmline-run");
+const RUN_META_KEY: &str = "dev.warmline/run";
+/// The longest name of a conversation.
+const MAX_CONVERSATION_NAME: usize = 1024;
+
+/// The parameters without the name of the run, which is for the gateway alone.
+fn strip_run(params: Params) -> Params {
+    match params.meta_member(RUN_META_KEY) {
+        Some(_) => params.edited(&[], &[Edit::Remove(RUN_META_KEY)]),
+        None => params,
+    }
+}
+
+fn check_run_name<'a>(
+    name: Cow<'a, str>,
+    place: &'static str,
+) -> Result<Option<Cow<'a, str>>, RequestRejection> {
+    match Run::check_name(&name) {
+        Ok(()) => Ok(Some(name)),
+        Err(_) => Err(invalid_run_name(place)),
+    }
+}
+
+fn invalid_run_name(place: &str) -> RequestRejection {
+    let what = format!(
+        "{place} is not a name of a run: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`"
+    );
+    RequestRejection::new(StatusCode::BAD_REQUEST, RpcCode::Params, what)
+        .with_audit_reason("bad-run")
+}
+
+fn conversation_name(
+    place: &RunSource,
+    headers: &HeaderMap,
+    params: Option<&Params>,
+) -> Option<String> {
+    let text = match place {
+        RunSource::Meta(key) => {
+            let raw = params?.meta_member(key)?;
+            serde_json::from_slice::<String>(raw).ok()?
+        },
+        RunSource::Header(name) => {
+            let bytes = headers.get(name)?.as_bytes();
+            // Bytes that are not UTF-8 are a name as well, each byte a letter.
+            let letters = || bytes.iter().copied().map(char::from).collect();
+            std::str::from_utf8(bytes).map_or_else(|_| letters(), str::to_owned)
+        },
+    };
+    (1..=MAX_CONVERSATION_NAME)
+        .contains(&text.len())
+        .then_some(text)
 }
 
 /// A request context for work that outlives its request.
@@ -225,7 +305,7 @@ pub(crate) async fn handle_without_body(
         http::Method::DELETE => legacy::end_session(context).await,
         _ => Ok(response::method_not_allowed("GET, POST, DELETE")),
     };
-    let detail = context.error_detail();
+    let detail = context.subject.error_detail();
     let response = outcome.unwrap_or_else(|rejection| rejection.to_response(None, detail));
     context.audit_rejection_once(None, &response);
     response
@@ -252,7 +332,7 @@ async fn dispatch_message(
     context: &RequestContext<'_>,
     inbound: InboundMessage,
 ) -> (RequestEra, Response<ResponseBody>) {
-    let detail = || context.error_detail();
+    let detail = || context.subject.error_detail();
     let reject = |id: Option<&[u8]>, code, what: String| {
         let rejection = RequestRejection::new(StatusCode::BAD_REQUEST, code, what);
         (RequestEra::None, rejection.to_response(id, detail()))

@@ -81,7 +81,7 @@ impl Gateway {
         let audit = options.audit.clone();
         let mut shared = GatewayState::new(warm, options, address, stopping.clone());
         if let Some(audit) = audit {
-            let started = AuditLog::start(audit, Arc::clone(&shared.counters.audit))?;
+            let started = AuditLog::start(audit, Arc::clone(&shared.counters))?;
             shared.audit = Some(started);
         }
         let shared = Arc::new(shared);
@@ -141,7 +141,7 @@ impl Gateway {
             tracing::error!(%address, "authentication stays on: the address is reachable from the network");
             return;
         }
-        shared.access_policy.set_auth(auth, &shared.warmline);
+        shared.access.set_auth(auth, &shared.warmline);
     }
 
     /// Resolves when a stop is requested at the admin socket.

@@ -16,7 +16,6 @@ mod ops;
 pub mod options;
 pub mod reload;
 mod response;
-mod run_selector;
 mod shutdown;
 mod startup;
 mod timestamp;
@@ -32,6 +31,7 @@ use warmline_engine::Warmline;
 use warmline_engine::metrics::Counter;
 
 use crate::access::CurrentAccessPolicy;
+pub use crate::access::RunSource;
 use crate::access::audit::AuditLog;
 pub use crate::access::audit::AuditOptions;
 pub use crate::access::rules::AccessRules;
@@ -56,7 +56,6 @@ use crate::listener::{RejectionLog, UnfinishedResponses};
 use crate::metrics::GatewayCounters;
 pub use crate::ops::METRICS;
 use crate::ops::process_health::ProcessHealth;
-pub use crate::run_selector::RunSource;
 use crate::shutdown::DrainNotice;
 pub use crate::startup::StartError;
 
@@ -134,7 +133,7 @@ pub(crate) struct GatewayState {
     pub(crate) warmline: Warmline,
     /// The options of the start. Those that a reload changes are in the access policy.
     pub(crate) options: GatewayOptions,
-    pub(crate) access_policy: CurrentAccessPolicy,
+    pub(crate) access: CurrentAccessPolicy,
     pub(crate) limiter: Arc<ListenerLimiter>,
     pub(crate) unfinished_responses: UnfinishedResponses,
     pub(crate) audit: Option<AuditLog>,
@@ -160,7 +159,7 @@ impl GatewayState {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
-            access_policy: CurrentAccessPolicy::new(&options, address, &warmline),
+            access: CurrentAccessPolicy::new(&options, address, &warmline),
             limiter: Arc::new(ListenerLimiter::new(options.limits)),
             unfinished_responses: UnfinishedResponses::default(),
             audit: None,
@@ -178,10 +177,6 @@ impl GatewayState {
             warmline,
             options,
         }
-    }
-
-    pub(crate) fn max_request(&self) -> usize {
-        self.access_policy.load().max_request
     }
 }
 

@@ -149,7 +149,7 @@ pub(crate) struct ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let Some(address) = self.address else { return };
-        let mut by_address = self.charge.limiter().connections_by_address.lock();
+        let mut by_address = self.charge.limiter.connections_by_address.lock();
         if let Some(count) = by_address.get_mut(&address) {
             *count -= 1;
             if *count == 0 {

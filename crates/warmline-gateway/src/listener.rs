@@ -46,13 +46,12 @@ pub use self::tls::TlsFiles;
 pub(crate) use self::tls::{ReloadingTlsAcceptor, TlsFileError, check_certificate};
 use crate::access::{self, AccessPolicy};
 use crate::auth::{self, AnonymousScope, KeyLookup, LOCAL_IDENTITY, Peer, Subject};
-use crate::downstream::http_sse;
 use crate::downstream::message::{InboundMessage, MessageHead, raw_id};
-use crate::downstream::{self, RequestContext};
+use crate::downstream::{self, RequestContext, http_sse};
 use crate::endpoint::{Endpoint, parse_endpoint};
 use crate::limits::LimitExceeded;
 use crate::metrics::{RejectionReason, RequestEra};
-use crate::response::{self, DrainOutcome, ResponseBody};
+use crate::response::{self, ResponseBody};
 use crate::{GatewayState, admin};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +130,7 @@ async fn admit_request(
 ) -> Result<(RequestEra, Response<ResponseBody>), Rejection> {
     let permit = shared.limiter.try_acquire_request();
     let permit = Mutex::new(permit.ok_or_else(|| limit_exceeded(LimitExceeded::Total))?);
-    let policy = shared.access_policy.load_full();
+    let policy = shared.access.policy.load_full();
     check_host_and_origin(&policy, head)?;
     let resource = policy.protected_resource.as_ref();
     if let Some(response) = resource.and_then(|resource| resource.metadata_response(head)) {
@@ -219,7 +218,7 @@ async fn end_run(context: &RequestContext<'_>, name: &str) -> Response<ResponseB
             run.end().await;
             response::no_content()
         },
-        Err(error) => run_error_response(&error, context.error_detail()),
+        Err(error) => run_error_response(&error, context.subject.error_detail()),
     }
 }
 
@@ -319,15 +318,11 @@ async fn read_message(
     };
     *unread = None;
     context.permit.lock().shrink_to(read.len());
-    if is_over_quota && may_contain_request(&read) {
+    let may_be_request = |message: Message| message.kind() == MessageKind::Request;
+    if is_over_quota && Message::parse(read.clone()).map_or(true, may_be_request) {
         return Err(limit_exceeded(LimitExceeded::Identity));
     }
     Ok(read)
-}
-
-fn may_contain_request(body: &Bytes) -> bool {
-    let message = Message::parse(body.clone());
-    message.map_or(true, |message| message.kind() == MessageKind::Request)
 }
 
 /// Reads the rest of a request body if it is small and has arrived; else the response closes the
@@ -343,7 +338,7 @@ async fn drain_or_close(
     // Reading would make hyper send `100 Continue`.
     let waits = head.headers.contains_key(EXPECT);
     let closes = response.headers().contains_key(CONNECTION);
-    if waits || closes || response::drain_body(&mut rest).await == DrainOutcome::Remaining {
+    if waits || closes || !response::drain_body(&mut rest).await {
         set_connection_close(&mut response);
     }
     response
@@ -443,7 +438,7 @@ fn check_draining(context: &RequestContext<'_>, body: &Bytes) -> Result<(), Reje
     diagnostic.retry_after = Some(DRAIN_RETRY_AFTER);
     let error = Error::from(diagnostic);
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = engine_error_response(status, &id, &error, context.error_detail());
+    let mut response = engine_error_response(status, &id, &error, context.subject.error_detail());
     let after = HeaderValue::from(DRAIN_RETRY_AFTER.as_secs());
     response.headers_mut().insert(RETRY_AFTER, after);
     set_connection_close(&mut response);

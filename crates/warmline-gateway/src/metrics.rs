@@ -3,8 +3,6 @@
 //! All labels are closed sets, so that no caller creates one. Their docs appear in
 //! `warmline explain`.
 
-use std::sync::Arc;
-
 use warmline_core::word_enum::word_enum;
 use warmline_engine::metrics::{Counter, LabeledCounter, TwoLabelCounter};
 
@@ -119,14 +117,6 @@ pub(crate) struct GatewayCounters {
     pub(crate) undelivered: LabeledCounter<UndeliveredReason>,
     pub(crate) dropped_notifications: Counter,
     pub(crate) reloads: LabeledCounter<ReloadResult>,
-    pub(crate) audit: Arc<AuditCounters>,
-}
-
-/// The counters of the audit.
-#[derive(Debug, Default)]
-pub(crate) struct AuditCounters {
-    /// Lines for the audit.
-    pub(crate) lines: Counter,
-    /// Lines that were not written.
-    pub(crate) lost: Counter,
+    pub(crate) audit_lines: Counter,
+    pub(crate) audit_lines_lost: Counter,
 }

@@ -110,7 +110,7 @@ impl Gateway {
         let servers = shared.admin.adopted.merged_with(loaded.servers);
         let set_servers = || warm.set_servers(servers);
         let applied = shared
-            .access_policy
+            .access
             .replace(&options, self.address, warm, set_servers);
         let difference = applied.map_err(ReloadError::Server)?;
         shared.limiter.set_limits(options.limits);

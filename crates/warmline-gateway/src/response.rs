@@ -127,36 +127,30 @@ pub(crate) enum ReadBodyError {
     Broken,
 }
 
-/// Whether an unwanted body was read to its end, so that the next request may follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DrainOutcome {
-    Drained,
-    Remaining,
-}
-
 /// An unwanted body is read up to this size, and for this long.
 const MAX_DRAIN_BYTES: usize = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Reads the rest of an unwanted body, if it is small and has arrived already.
-pub(crate) async fn drain_body(body: &mut Incoming) -> DrainOutcome {
+/// Reads the rest of an unwanted body, if it is small and has arrived already. Returns whether that was
+/// all, so that the next request may follow.
+pub(crate) async fn drain_body(body: &mut Incoming) -> bool {
     let stated = body.size_hint().lower();
     if usize::try_from(stated).map_or(true, |stated| stated > MAX_DRAIN_BYTES) {
-        return DrainOutcome::Remaining;
+        return false;
     }
     let draining = async {
         let mut taken = 0_usize;
         while taken <= MAX_DRAIN_BYTES {
             match std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
-                None => return DrainOutcome::Drained,
-                Some(Err(_)) => return DrainOutcome::Remaining,
+                None => return true,
+                Some(Err(_)) => return false,
                 Some(Ok(frame)) => taken += frame.data_ref().map_or(0, Bytes::len),
             }
         }
-        DrainOutcome::Remaining
+        false
     };
     let drained = clock::timeout(DRAIN_TIMEOUT, draining).await;
-    drained.unwrap_or(DrainOutcome::Remaining)
+    drained.unwrap_or_default()
 }
 
 /// A buffer holds at most this much beside its body.

@@ -25,7 +25,7 @@ use warmline_core::protocol::meta;
 use warmline_engine::Error;
 use warmline_platform::clock::{self, Instant};
 
-use crate::metrics::AuditCounters;
+use crate::metrics::GatewayCounters;
 use crate::{StartError, timestamp};
 
 const MAX_QUEUED: usize = 4_096;
@@ -49,7 +49,7 @@ pub(crate) struct AuditLog {
 #[derive(Clone)]
 struct AuditQueue {
     lines: mpsc::Sender<AuditMessage>,
-    counts: Arc<AuditCounters>,
+    counts: Arc<GatewayCounters>,
 }
 
 enum AuditMessage {
@@ -119,7 +119,7 @@ impl AuditRecord {
 impl AuditLog {
     pub(crate) fn start(
         options: AuditOptions,
-        counts: Arc<AuditCounters>,
+        counts: Arc<GatewayCounters>,
     ) -> Result<Self, StartError> {
         let output = AuditFile::open(&options.file)
             .map_err(|error| StartError::Audit(options.file.clone(), error))?;
@@ -142,7 +142,7 @@ impl AuditLog {
     ) -> AuditLine {
         let is_call = method == "tools/call";
         let tool = params.name().filter(|_| is_call);
-        AuditLine {
+        AuditLine(Some(PendingLine {
             record: AuditRecord {
                 arguments: is_call.then(|| self.named_arguments(params)).flatten(),
                 client: client_name(headers, method, params),
@@ -155,8 +155,7 @@ impl AuditLog {
             },
             started_at: clock::now(),
             queue: self.queue.clone(),
-            is_finished: false,
-        }
+        }))
     }
 
     /// Writes the line of a request that was rejected before its message was read, and of `more` like
@@ -204,20 +203,22 @@ impl AuditLog {
 
 impl AuditQueue {
     fn push(&self, record: &AuditRecord) {
-        self.counts.lines.increment();
+        self.counts.audit_lines.increment();
         let line = AuditMessage::Line(record.to_line());
         if self.lines.try_send(line).is_err() {
-            self.counts.lost.increment();
+            self.counts.audit_lines_lost.increment();
         }
     }
 }
 
-/// The line of a request in flight. If it is dropped, the request was cancelled.
-pub(crate) struct AuditLine {
+/// The line of a request in flight; none without an audit. If it is dropped, the request was cancelled.
+#[derive(Default)]
+pub(crate) struct AuditLine(Option<PendingLine>);
+
+struct PendingLine {
     record: AuditRecord,
     started_at: Instant,
     queue: AuditQueue,
-    is_finished: bool,
 }
 
 impl AuditLine {
@@ -226,48 +227,47 @@ impl AuditLine {
             Ok(_) => Delivery::Answered,
             Err(error) => error.delivery(),
         };
-        if let Err(error) = outcome
-            && error.server_error().is_none()
-        {
-            let code = error.code().as_str();
-            self.record.code = Some(code);
-            self.record.refused = rejection_code(code).map(str::to_owned);
-        }
-        self.write(delivery);
+        self.write(delivery, |record| {
+            if let Err(error) = outcome
+                && error.server_error().is_none()
+            {
+                let code = error.code().as_str();
+                record.code = Some(code);
+                record.refused = rejection_code(code).map(str::to_owned);
+            }
+        });
     }
 
     pub(crate) fn finish_rejected(mut self, reason: &str) {
-        self.record.set_rejected(reason);
-        self.write(Delivery::Unsent);
+        self.write(Delivery::Unsent, |record| record.set_rejected(reason));
     }
 
     pub(crate) fn finish_timed_out(mut self) {
-        self.record.code = Some(Code::Deadline.as_str());
-        self.write(Delivery::Unknown);
+        let code = Some(Code::Deadline.as_str());
+        self.write(Delivery::Unknown, |record| record.code = code);
     }
 
-    fn write(&mut self, delivery: Delivery) {
-        self.is_finished = true;
-        let took = clock::now().saturating_duration_since(self.started_at);
-        self.record.delivery = Some(delivery.to_string());
-        self.record.duration_us = Some(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-        self.queue.push(&self.record);
+    fn write(&mut self, delivery: Delivery, describe: impl FnOnce(&mut AuditRecord)) {
+        if let Some(mut line) = self.0.take() {
+            describe(&mut line.record);
+            let took = clock::now().saturating_duration_since(line.started_at);
+            line.record.delivery = Some(delivery.to_string());
+            line.record.duration_us = Some(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            line.queue.push(&line.record);
+        }
     }
 }
 
 impl Drop for AuditLine {
     fn drop(&mut self) {
-        if !self.is_finished {
-            self.record.code = Some("cancelled");
-            self.write(Delivery::Unknown);
-        }
+        self.write(Delivery::Unknown, |record| record.code = Some("cancelled"));
     }
 }
 
 async fn write_queued(
     mut output: AuditFile,
     mut queued: mpsc::Receiver<AuditMessage>,
-    counts: Arc<AuditCounters>,
+    counts: Arc<GatewayCounters>,
 ) {
     let mut messages = Vec::with_capacity(MAX_BATCH);
     // How many of the lost lines the file mentions.
@@ -287,7 +287,7 @@ async fn write_queued(
                 AuditMessage::Flush(written) => flushed.push(written),
             }
         }
-        let lost = counts.lost.count();
+        let lost = counts.audit_lines_lost.count();
         if lost > reported {
             let record = AuditRecord {
                 dropped: Some(lost - reported),
@@ -306,7 +306,7 @@ async fn write_queued(
         output = back;
         match &written {
             Ok(()) => reported = lost,
-            Err(_) => counts.lost.add(lines),
+            Err(_) => counts.audit_lines_lost.add(lines),
         }
         log_change(is_failing, &written);
         is_failing = written.is_err();

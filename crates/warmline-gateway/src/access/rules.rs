@@ -89,22 +89,16 @@ impl AccessRules {
         all.all(|rules| allows(rules, subject, tool))
     }
 
-    pub(crate) fn list_visibility(&self, server: &str) -> ListVisibility {
-        if self.servers.contains_key(server) {
-            ListVisibility::PerCaller
-        } else {
-            ListVisibility::Everyone
-        }
+    /// Whether callers may see different tools of a server.
+    pub(crate) fn are_per_caller(&self, server: &str) -> bool {
+        self.servers.contains_key(server)
     }
 
     /// Whether a caller may make this call. Where there are rules, a call without a text as its tool
     /// name is denied: a server might read a name into it.
     pub(crate) fn may_call_request(&self, subject: &Subject, server: &str, call: &Params) -> bool {
-        if !self.servers.contains_key(server) {
-            return true;
-        }
-        call.name()
-            .is_some_and(|tool| self.may_call(subject, server, &tool))
+        let may_call = |tool: Cow<'_, str>| self.may_call(subject, server, &tool);
+        !self.servers.contains_key(server) || call.name().is_some_and(may_call)
     }
 }
 
@@ -156,13 +150,6 @@ fn claim_contains(claim: &str, value: &Value, text: &str) -> bool {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ListVisibility {
-    Everyone,
-    /// It depends on the rules.
-    PerCaller,
-}
-
 #[derive(Deserialize)]
 struct RawToolList<'a> {
     #[serde(borrow, default)]
@@ -193,7 +180,7 @@ fn empty_tool_list(result: &[u8]) -> Bytes {
 /// a list becomes private where other callers may see less.
 pub(crate) fn filter_tool_list(
     result: Bytes,
-    visibility: ListVisibility,
+    is_per_caller: bool,
     is_visible: impl Fn(&str) -> bool,
 ) -> Bytes {
     let (tools, scope) = match serde_json::from_slice::<RawToolList<'_>>(&result) {
@@ -222,7 +209,7 @@ pub(crate) fn filter_tool_list(
     }
     tools_json.push(b']');
     let is_filtered = count < tools.len();
-    let becomes_private = is_shared && (is_filtered || visibility == ListVisibility::PerCaller);
+    let becomes_private = is_shared && (is_filtered || is_per_caller);
     let mut edits: SmallVec<[Edit<'_>; 2]> = SmallVec::new();
     edits.extend(is_filtered.then_some(Edit::Set("tools", &tools_json)));
     edits

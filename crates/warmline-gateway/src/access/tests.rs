@@ -29,7 +29,7 @@ fn options(warm: &Warmline, tokens: &[&str], server: &str, whose: &str) -> Gatew
 
 /// Who of three callers is accepted, and which of two servers each may use.
 async fn accepted(current: &CurrentAccessPolicy) -> Vec<(String, Vec<&'static str>)> {
-    let policy = current.load_full();
+    let policy = current.policy.load_full();
     let mut all = Vec::new();
     for name in ["alice", "bob", "eve"] {
         let request = Request::get("/").header(AUTHORIZATION, format!("Bearer {name}"));

@@ -250,7 +250,14 @@ impl JwksCache {
                 let stamps = stamps.is_settled().then_some(stamps);
                 (stamps, read_jwks_file(file.clone()).await)
             },
-            KeySource::Url(url) => (None, fetch(url, MAX_JWKS_BYTES).await),
+            KeySource::Url(url) => {
+                let fetching = Box::pin(fetch_jwks(url));
+                let fetched = clock::timeout(FETCH_TIMEOUT, fetching).await;
+                (
+                    None,
+                    fetched.unwrap_or_else(|_| Err("timed out".to_owned())),
+                )
+            },
         };
         let now = Some(clock::now());
         let mut snapshot = JwksSnapshot {
@@ -382,14 +389,8 @@ async fn read_jwks_file(file: PathBuf) -> Result<Bytes, String> {
 
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The document at a URL, of at most `limit` bytes; or why it could not be fetched.
-async fn fetch(url: &str, limit: usize) -> Result<Bytes, String> {
-    let fetching = Box::pin(fetch_without_timeout(url, limit));
-    let fetched = clock::timeout(FETCH_TIMEOUT, fetching).await;
-    fetched.unwrap_or_else(|_| Err("timed out".to_owned()))
-}
-
-async fn fetch_without_timeout(url: &str, limit: usize) -> Result<Bytes, String> {
+/// Fetches the keys: no redirects, no proxies, bounded.
+async fn fetch_jwks(url: &str) -> Result<Bytes, String> {
     let uri: Uri = url.parse().map_err(error_text)?;
     let host = uri.host().ok_or("the URL has no host")?;
     let host = host.trim_matches(['[', ']']);
@@ -400,18 +401,17 @@ async fn fetch_without_timeout(url: &str, limit: usize) -> Result<Bytes, String>
     let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
     let socket = TcpStream::connect((host, port)).await.map_err(error_text)?;
     if !is_secure {
-        return send_get(socket, &uri, limit).await;
+        return send_get(socket, &uri).await;
     }
     let name = ServerName::try_from(host.to_owned()).map_err(error_text)?;
     let connector = TlsConnector::from(warmline_upstream::client_config(None).map_err(error_text)?);
     let socket = connector.connect(name, socket).await.map_err(error_text)?;
-    send_get(socket, &uri, limit).await
+    send_get(socket, &uri).await
 }
 
 async fn send_get(
     socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     uri: &Uri,
-    limit: usize,
 ) -> Result<Bytes, String> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket))
         .await
@@ -427,9 +427,9 @@ async fn send_get(
     let response = sender.send_request(request).await.map_err(error_text)?;
     let fetched = match response.status() {
         StatusCode::OK => {
-            let read = read_body(&mut response.into_body(), limit, FETCH_TIMEOUT).await;
+            let read = read_body(&mut response.into_body(), MAX_JWKS_BYTES, FETCH_TIMEOUT).await;
             read.map_err(|error| match error {
-                ReadBodyError::TooLarge => format!("it is larger than {limit} bytes"),
+                ReadBodyError::TooLarge => format!("it is larger than {MAX_JWKS_BYTES} bytes"),
                 ReadBodyError::TooSlow | ReadBodyError::Broken => "it is incomplete".to_owned(),
             })
         },

@@ -28,7 +28,7 @@ const ALL_SERVERS: &str = "*";
 pub(crate) struct Admission {
     /// Who reads the list of tools.
     list_viewer: Option<(Arc<GatewayState>, Subject)>,
-    audit_line: Option<AuditLine>,
+    audit_line: AuditLine,
     /// Counts the request as cancelled if it is dropped before its end.
     counters: Option<Arc<GatewayCounters>>,
 }
@@ -77,7 +77,7 @@ impl RequestContext<'_> {
     }
 
     fn denial_text(&self, server: &str, method: &str, params: &Params) -> Option<String> {
-        let terms = self.shared.access_policy.load();
+        let terms = self.shared.access.policy.load();
         let rules = &terms.rules;
         let is_call = method == "tools/call";
         if !rules.may_use(&self.subject, server) {
@@ -94,7 +94,7 @@ impl RequestContext<'_> {
     }
 
     /// The audit line of a request that goes to no server, or to all.
-    pub(crate) fn target_audit_line(&self, method: &str, params: &Params) -> Option<AuditLine> {
+    pub(crate) fn target_audit_line(&self, method: &str, params: &Params) -> AuditLine {
         let server = self.target.server.unwrap_or(ALL_SERVERS);
         self.audit_line(server, method, params)
     }
@@ -129,9 +129,7 @@ impl RequestContext<'_> {
             // It was audited with the decision.
             (_, RequestRejection::Failed(error)) if error.code() == Code::NotAllowed => {},
             (Some((method, params)), rejection) => {
-                let Some(line) = self.target_audit_line(method, params) else {
-                    return;
-                };
+                let line = self.target_audit_line(method, params);
                 match rejection {
                     RequestRejection::Rpc(rejection) => {
                         line.finish_rejected(rejection.audit_reason);
@@ -150,8 +148,10 @@ impl RequestContext<'_> {
         }
     }
 
-    fn audit_line(&self, server: &str, method: &str, params: &Params) -> Option<AuditLine> {
-        let (audit, noted) = (self.shared.audit.as_ref()?, self.audited.as_ref()?);
+    fn audit_line(&self, server: &str, method: &str, params: &Params) -> AuditLine {
+        let (Some(audit), Some(noted)) = (&self.shared.audit, &self.audited) else {
+            return AuditLine::default();
+        };
         noted.store(true, Ordering::Relaxed);
         let headers = self.head.headers;
         let caller = (self.subject.audit_name(), headers);
@@ -159,7 +159,7 @@ impl RequestContext<'_> {
             self.run_name(params),
             message::request_trace_id(headers, params),
         );
-        Some(audit.start_line(caller, server, (method, params), run, trace))
+        audit.start_line(caller, server, (method, params), run, trace)
     }
 
     fn run_name(&self, params: &Params) -> Option<String> {
@@ -172,10 +172,8 @@ impl RequestContext<'_> {
     }
 }
 
-fn not_allowed(what: String, line: Option<AuditLine>) -> Box<Error> {
-    if let Some(line) = line {
-        line.finish_rejected("not-allowed");
-    }
+fn not_allowed(what: String, line: AuditLine) -> Box<Error> {
+    line.finish_rejected("not-allowed");
     Box::new(Error::from(Diagnostic::new(Reason::NotAllowed, what)))
 }
 
@@ -189,9 +187,7 @@ impl Admission {
 
     /// The server did not answer within its share of the time.
     pub(crate) fn finish_timed_out(mut self) {
-        if let Some(line) = self.audit_line.take() {
-            line.finish_timed_out();
-        }
+        std::mem::take(&mut self.audit_line).finish_timed_out();
     }
 
     /// Audits how the request ended. Returns what the client may see of the result.
@@ -201,15 +197,13 @@ impl Admission {
         outcome: Result<Bytes, Error>,
     ) -> Result<Bytes, Error> {
         self.counters = None;
-        if let Some(line) = self.audit_line.take() {
-            line.finish(&outcome);
-        }
+        std::mem::take(&mut self.audit_line).finish(&outcome);
         let Some((shared, subject)) = self.list_viewer.take() else {
             return outcome;
         };
-        let terms = shared.access_policy.load();
+        let terms = shared.access.policy.load();
         outcome.map(|list| {
-            let shown = terms.rules.list_visibility(server.name());
+            let shown = terms.rules.are_per_caller(server.name());
             rules::filter_tool_list(list, shown, |tool| {
                 server.may_call(tool) && terms.rules.may_call(&subject, server.name(), tool)
             })

@@ -30,9 +30,10 @@ use super::legacy::client_session::ClientSession;
 use super::legacy::initialize::NewClientSession;
 use super::modern::server_call::ModernCaller;
 use super::{RequestContext, legacy};
+use crate::GatewayState;
 use crate::access::{self, AccessPolicy};
+use crate::downstream::strip_run;
 use crate::response::rejection::RequestRejection;
-use crate::{GatewayState, run_selector};
 
 pub(super) async fn initialize(
     context: &RequestContext<'_>,
@@ -41,9 +42,8 @@ pub(super) async fn initialize(
     version: Version,
 ) -> Result<String, RequestRejection> {
     begun.enter_run(context)?;
-    if let Some(line) = context.target_audit_line("initialize", params) {
-        line.finish(&Ok(Bytes::new()));
-    }
+    let line = context.target_audit_line("initialize", params);
+    line.finish(&Ok(Bytes::new()));
     let members = members(context, |server| {
         let route = begun.route(&context.for_server(server))?;
         Ok(route.server.clone())
@@ -59,7 +59,7 @@ pub(super) async fn notify(
 ) -> Result<(), RequestRejection> {
     context.named_run(Some(params))?;
     let members = session_members(context, session, Some(params));
-    let params = run_selector::strip_run(params.clone());
+    let params = strip_run(params.clone());
     let servers = members.into_iter().filter_map(|member| member.handle.ok());
     let notified = servers.map(|server| {
         let params = params.raw();
@@ -99,21 +99,12 @@ fn session_members(
     })
 }
 
-/// The servers as a modern client reaches them, where all are known to speak its era.
+/// The servers as a modern client reaches them, where all are known to speak its era: it relies on that.
 async fn modern_members(
     context: &RequestContext<'_>,
     caller: &ModernCaller,
 ) -> Result<Vec<AggregateMember>, RequestRejection> {
     let members = members(context, |server| Ok(caller.server(context, server)?));
-    check_all_modern(context, &members).await?;
-    Ok(members)
-}
-
-/// Checks that every server is known to speak the modern era: a modern client relies on that.
-async fn check_all_modern(
-    context: &RequestContext<'_>,
-    members: &[AggregateMember],
-) -> Result<(), RequestRejection> {
     let absences = &context.shared.absent_servers;
     let speaks = members.iter().map(|member| async {
         match &member.handle {
@@ -126,7 +117,8 @@ async fn check_all_modern(
         }
     });
     let all = !members.is_empty() && join_all(speaks).await.into_iter().all(|speaks| speaks);
-    all.then_some(()).ok_or_else(RequestRejection::legacy_only)
+    all.then_some(members)
+        .ok_or_else(RequestRejection::legacy_only)
 }
 
 /// Reading the cache takes no time, unless the server must be resolved first.
@@ -221,8 +213,8 @@ impl AggregateChanges {
     fn new(shared: &Arc<GatewayState>) -> Self {
         Self {
             declarations: shared.warmline.watch_servers(),
-            policy_changes: shared.access_policy.subscribe(),
-            last_policy: shared.access_policy.load_full(),
+            policy_changes: shared.access.changed.subscribe(),
+            last_policy: shared.access.policy.load_full(),
             shared: Arc::clone(shared),
         }
     }
@@ -235,7 +227,7 @@ impl AggregateChanges {
                 // Its sender lives as long as the gateway.
                 _ = self.policy_changes.changed() => {},
             }
-            let now = self.shared.access_policy.load_full();
+            let now = self.shared.access.policy.load_full();
             let is_other = now.rules != self.last_policy.rules;
             self.last_policy = now;
             // Most changes of the policy are of tokens, which do not matter here.

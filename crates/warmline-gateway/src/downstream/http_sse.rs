@@ -110,10 +110,6 @@ impl HttpSseSession {
         }
     }
 
-    fn legacy_session(&self) -> Option<HeaderValue> {
-        self.stage.lock().session().cloned()
-    }
-
     /// The legacy session that a request belongs to; `None` for requests that need none.
     ///
     /// # Errors
@@ -190,7 +186,10 @@ pub(crate) fn open_stream(context: &RequestContext<'_>) -> Response<ResponseBody
         run: context.target.run.map(str::to_owned),
         server: context.target.server.map(str::to_owned),
         path: path.clone(),
-        sink: ClientSink::new(out, Some(context.reply_budget())),
+        sink: ClientSink {
+            messages: out,
+            reply_budget: Some(context.reply_budget()),
+        },
         permits: Arc::new(Semaphore::new(MAX_IN_FLIGHT as usize)),
         stage: Mutex::new(HttpSseStage::New),
     });
@@ -203,7 +202,7 @@ pub(crate) fn open_stream(context: &RequestContext<'_>) -> Response<ResponseBody
         // Calls in flight end; no others begin.
         drop(permits.acquire_many(MAX_IN_FLIGHT).await);
     };
-    let access_revoked = context.access_revoked();
+    let access_revoked = context.access_revoked(Vec::new());
     let stream = HttpSseStream {
         name,
         opened_by: OwnedContext {
@@ -266,7 +265,7 @@ pub(crate) async fn handle_post(
 ) -> Response<ResponseBody> {
     let Some(session) = context.shared.sse_sessions.find(context, query) else {
         let rejection = RequestRejection::unknown_session();
-        return rejection.to_response(None, context.error_detail());
+        return rejection.to_response(None, context.subject.error_detail());
     };
     let inbound = InboundMessage::parse(body);
     let kind = inbound.message().map(Message::kind);
@@ -287,13 +286,14 @@ async fn handle_notification(
     session: &Arc<HttpSseSession>,
     inbound: InboundMessage,
 ) {
-    let Some(legacy_session) = session.legacy_session() else {
+    let legacy_session = session.stage.lock().session().cloned();
+    if legacy_session.is_none() {
         return;
-    };
+    }
     if inbound.era(None) == Some(Era::Modern) {
         return;
     }
-    let own = session.message_context(context, Some(legacy_session));
+    let own = session.message_context(context, legacy_session);
     if inbound.method() == Some("notifications/initialized") {
         spawn_get_stream(own.clone(), session);
     }
@@ -309,7 +309,7 @@ fn spawn_get_stream(context: OwnedContext, session: &Arc<HttpSseSession>) {
         let context = context.context();
         tokio::select! {
             () = session.sink.send_get_stream(&context) => {},
-            () = session.sink.closed() => {},
+            () = session.sink.messages.closed() => {},
         }
     }));
 }

@@ -26,11 +26,11 @@ pub(crate) use self::get_stream::handle_get;
 use super::message::{ClientTransport, MessageHead, method_name, raw_id};
 use super::request::{self, Client, ClientRequest};
 use super::{RequestContext, aggregate};
+use crate::downstream::strip_run;
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::CallFuture;
 use crate::response::{self, ResponseBody};
-use crate::run_selector;
 
 pub(crate) async fn handle_message(
     context: &RequestContext<'_>,
@@ -127,7 +127,7 @@ async fn handle_notification(
         _ => {
             let route = session.route(context, Some(params))?;
             context.check_notification(route.server.name(), method, params)?;
-            let params = run_selector::strip_run(params.clone());
+            let params = strip_run(params.clone());
             notify_server(&route.server, method, params.raw()).await;
             Ok(())
         },

@@ -29,7 +29,7 @@ use super::message::ClientTransport;
 use super::modern::server_call::{ModernCall, ModernCaller};
 use super::modern::tasks;
 use super::{RequestContext, aggregate};
-use crate::downstream::message;
+use crate::downstream::{message, strip_run};
 use crate::limits::usage::CallReplyBudget;
 use crate::response::call_error::{self, ErrorDetail};
 use crate::response::event_queue::EventQueue;
@@ -39,7 +39,6 @@ use crate::response::stream::{
     AcceptedFormats, CallFuture, FinalResponse, ResponseMode, ResponseStream,
 };
 use crate::response::{self, ResponseBody};
-use crate::run_selector;
 
 /// A request of a client, before it is known which server answers it.
 pub(crate) struct ClientRequest {
@@ -136,7 +135,7 @@ impl ClientRequest {
             method: self.method,
             params,
             sink: Arc::new(sink),
-            detail: context.error_detail(),
+            detail: context.subject.error_detail(),
             era,
         })
     }
@@ -174,7 +173,7 @@ impl ServerCall {
     pub(crate) fn build(&mut self, context: &RequestContext<'_>) -> CallBuilder<Bytes> {
         let head = context.head;
         let trace = message::trace_headers(head.headers, &self.params);
-        let params = run_selector::strip_run(std::mem::take(&mut self.params));
+        let params = strip_run(std::mem::take(&mut self.params));
         let method = std::mem::take(&mut self.method);
         let call = self.server().request_raw(method, params).headers(trace);
         match (&self.era, head.transport) {
@@ -266,7 +265,7 @@ pub(crate) async fn respond(
         (Some(response), _) => response,
         // The client ended its session during the call: the same answer as to any later request.
         (None, Some(session)) if context.shared.clients.is_ended(session.session_key()) => {
-            RequestRejection::unknown_session().to_response(None, context.error_detail())
+            RequestRejection::unknown_session().to_response(None, context.subject.error_detail())
         },
         (None, _) => response::accepted(),
     }

@@ -24,25 +24,11 @@ use crate::response::stream::charge_if_large;
 /// The one stream of a client, with the budget that its unread messages are charged to.
 #[derive(Clone)]
 pub(super) struct ClientSink {
-    messages: mpsc::Sender<Bytes>,
-    reply_budget: Option<IdentityReplyBudget>,
+    pub(super) messages: mpsc::Sender<Bytes>,
+    pub(super) reply_budget: Option<IdentityReplyBudget>,
 }
 
 impl ClientSink {
-    pub(super) fn new(
-        messages: mpsc::Sender<Bytes>,
-        reply_budget: Option<IdentityReplyBudget>,
-    ) -> Self {
-        Self {
-            messages,
-            reply_budget,
-        }
-    }
-
-    pub(super) async fn closed(&self) {
-        self.messages.closed().await;
-    }
-
     /// The response to a message, unless it was rejected already, and the client session that it opens.
     pub(super) async fn answer(
         context: &RequestContext<'_>,
@@ -53,7 +39,7 @@ impl ClientSink {
             None => super::handle_message(context, inbound).await.1,
             Some(rejection) => {
                 let id = inbound.message().and_then(Message::raw_id);
-                let response = rejection.to_response(id, context.error_detail());
+                let response = rejection.to_response(id, context.subject.error_detail());
                 let none = Params::empty();
                 let params = inbound.params().unwrap_or(&none);
                 let message = inbound.method().map(|method| (method, params));
@@ -147,9 +133,11 @@ mod tests {
         }
         let (out, mut said) = mpsc::channel(1);
         let passing = clock::spawn("passing", async move {
-            ClientSink::new(out, None)
-                .send_response(flow.into_response())
-                .await;
+            let sink = ClientSink {
+                messages: out,
+                reply_budget: None,
+            };
+            sink.send_response(flow.into_response()).await;
         });
         // Time goes on when nobody has anything to do: the second message waits for the first.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;

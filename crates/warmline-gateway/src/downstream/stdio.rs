@@ -29,15 +29,13 @@ use super::message::{ClientTransport, InboundMessage, MessageHead, canonical_id}
 use super::sink::ClientSink;
 use crate::access::audit::AuditLog;
 use crate::auth::{LOCAL_IDENTITY, Peer, Subject};
+use crate::downstream::{self, strip_run};
 use crate::endpoint::RequestTarget;
 use crate::limits::EMPTY_PERMIT;
 use crate::metrics::RejectionReason;
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::{RequestRejection, RpcCode};
-use crate::{
-    AuditOptions, GatewayOptions, GatewayState, StartError, downstream, flush_audit, response,
-    run_selector,
-};
+use crate::{AuditOptions, GatewayOptions, GatewayState, StartError, flush_audit, response};
 
 /// The most requests in flight; more are read when one has ended.
 const MAX_IN_FLIGHT: usize = 1024;
@@ -101,7 +99,7 @@ impl StdioClient {
     pub fn with_audit(mut self, audit: AuditOptions) -> Result<Self, StartError> {
         // Nothing shares it before it serves.
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            let counts = Arc::clone(&shared.counters.audit);
+            let counts = Arc::clone(&shared.counters);
             shared.audit = Some(AuditLog::start(audit, counts)?);
         }
         Ok(self)
@@ -141,7 +139,10 @@ impl StdioClient {
         let (out, lines) = mpsc::channel(MAX_QUEUED_LINES);
         let mut connection = StdioConnection {
             client: &self,
-            sink: ClientSink::new(out, None),
+            sink: ClientSink {
+                messages: out,
+                reply_budget: None,
+            },
             session: None,
             is_initialized: false,
             get_stream: None,
@@ -273,7 +274,7 @@ impl<'p> StdioConnection<'p> {
     async fn read_messages(&mut self, input: impl AsyncRead + Unpin) -> io::Result<()> {
         let mut lines = LineReader {
             input,
-            codec: LineCodec::new(self.client.shared.max_request()),
+            codec: LineCodec::new(self.client.shared.access.policy.load().max_request),
             at_eof: false,
         };
         let mut in_flight: InFlightMessages<'p> = FuturesUnordered::new();
@@ -383,7 +384,7 @@ impl<'p> StdioConnection<'p> {
             return false;
         }
         if let Some(queue) = call.remove() {
-            let params = run_selector::strip_run(params.clone());
+            let params = strip_run(params.clone());
             queue.cancel(Some(params.raw().clone()));
         }
         true

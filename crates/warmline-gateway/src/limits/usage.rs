@@ -79,7 +79,7 @@ impl IdentityUsages {
 
 /// An amount in use, until it is dropped.
 pub(super) struct Charge {
-    limiter: Arc<ListenerLimiter>,
+    pub(super) limiter: Arc<ListenerLimiter>,
     /// Of its identity, once that is known.
     usage: Option<Arc<Usage>>,
     resource: Resource,
@@ -151,10 +151,6 @@ impl Charge {
         is_within_quota(own.saturating_add(self.amount), before, limit)
             .then_some(())
             .ok_or(LimitExceeded::Identity)
-    }
-
-    pub(super) const fn limiter(&self) -> &Arc<ListenerLimiter> {
-        &self.limiter
     }
 
     /// Gives back what exceeds this amount.

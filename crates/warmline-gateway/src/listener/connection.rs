@@ -197,7 +197,7 @@ impl ConnectionRequests {
             return false;
         }
         let events = self.response_stream();
-        events.is_none_or(|events| events.lock().is_finished())
+        events.is_none_or(|events| events.lock().queue.is_finished())
     }
 }
 
@@ -294,23 +294,14 @@ pub(crate) async fn accept_connections(
     acceptor: Option<Arc<ReloadingTlsAcceptor>>,
     mut closing: watch::Receiver<bool>,
 ) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = wait_for_stop(&mut closing) => return,
+    while let Some((socket, from)) = accept(|| listener.accept(), &mut closing).await {
+        let Some(permit) = acquire_permit(&shared, Peer::Address(from.ip())) else {
+            socket.try_write(OVERLOADED_RESPONSE).ok();
+            continue;
         };
-        match accepted {
-            Ok((socket, from)) => {
-                let Some(permit) = acquire_permit(&shared, Peer::Address(from.ip())) else {
-                    socket.try_write(OVERLOADED_RESPONSE).ok();
-                    continue;
-                };
-                let (shared, stopping) = (Arc::clone(&shared), shared.stopping.clone());
-                let serving = serve_tcp(shared, socket, from, acceptor.clone(), stopping);
-                spawn_connection(permit, serving);
-            },
-            Err(error) => back_off(&error).await,
-        }
+        let (shared, stopping) = (Arc::clone(&shared), shared.stopping.clone());
+        let serving = serve_tcp(shared, socket, from, acceptor.clone(), stopping);
+        spawn_connection(permit, serving);
     }
 }
 
@@ -341,21 +332,31 @@ pub(crate) async fn accept_local_connections(
     role: ListenerRole,
     mut closing: watch::Receiver<bool>,
 ) {
+    while let Some(socket) = accept(|| listener.accept(), &mut closing).await {
+        if let Some(permit) = acquire_permit(&shared, Peer::SameUser) {
+            let (shared, stopping) = (Arc::clone(&shared), shared.stopping.clone());
+            let peer = (Peer::SameUser, role);
+            spawn_connection(permit, serve_connection(shared, socket, peer, stopping));
+        }
+    }
+}
+
+/// The next connection; `None` once no more are accepted.
+async fn accept<F: Future<Output = io::Result<T>>, T>(
+    accept: impl Fn() -> F,
+    closing: &mut watch::Receiver<bool>,
+) -> Option<T> {
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = wait_for_stop(&mut closing) => return,
+            accepted = accept() => accepted,
+            () = wait_for_stop(closing) => return None,
         };
         match accepted {
-            Ok(socket) => {
-                let Some(permit) = acquire_permit(&shared, Peer::SameUser) else {
-                    continue;
-                };
-                let (shared, stopping) = (Arc::clone(&shared), shared.stopping.clone());
-                let peer = (Peer::SameUser, role);
-                spawn_connection(permit, serve_connection(shared, socket, peer, stopping));
+            Ok(connection) => return Some(connection),
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept a connection");
+                clock::sleep(ACCEPT_RETRY_DELAY).await;
             },
-            Err(error) => back_off(&error).await,
         }
     }
 }
@@ -374,11 +375,6 @@ fn spawn_connection(permit: ConnectionPermit, serving: impl Future<Output = ()> 
         serving.await;
         drop(permit);
     }));
-}
-
-async fn back_off(error: &io::Error) {
-    tracing::warn!(%error, "failed to accept a connection");
-    clock::sleep(ACCEPT_RETRY_DELAY).await;
 }
 
 async fn serve_tcp(

@@ -164,7 +164,7 @@ pub(super) fn audit_anonymous_rejection(
 
 pub(super) fn unauthorized(policy: &AccessPolicy, head: &Parts, error: AuthError) -> Rejection {
     let (reason, what) = match error {
-        AuthError::Missing if !policy.accepts_tokens() => (
+        AuthError::Missing if !policy.authenticators.accepts_tokens() => (
             RejectionReason::NoToken,
             "Unauthorized: requests must come through a trusted proxy that names the caller",
         ),
@@ -300,14 +300,9 @@ impl RejectionLog {
         };
         let what = details.map(|details| details.message.chars());
         let what: Option<String> = what.map(|what| what.take(MAX_LOGGED_CHARS).collect());
-        let line = RejectionLogLine {
-            reason: word,
-            status: response.status().as_u16(),
-            code: details.and_then(|details| details.code.map(RpcCode::number)),
-            what: what.as_deref(),
-            from: peer.address_text(),
-        };
-        self.log(line, reason, slot);
+        let code = details.and_then(|details| details.code.map(RpcCode::number));
+        let status = (response.status().as_u16(), code);
+        self.log((word, slot), reason, status, what.as_deref(), peer);
     }
 
     pub(super) fn log_connection(
@@ -317,14 +312,8 @@ impl RejectionLog {
         status: u16,
         what: &str,
     ) {
-        let line = RejectionLogLine {
-            reason: reason.as_str(),
-            status,
-            code: None,
-            what: Some(what),
-            from: peer.address_text(),
-        };
-        self.log(line, Some(reason), Some(reason.index()));
+        let slot = (reason.as_str(), Some(reason.index()));
+        self.log(slot, Some(reason), (status, None), Some(what), peer);
     }
 
     pub(super) fn log_stalled(&self, peer: Peer) {
@@ -348,14 +337,16 @@ impl RejectionLog {
         self.audit_throttles.get(reason.index())?.check()
     }
 
-    fn log(&self, line: RejectionLogLine<'_>, why: Option<RejectionReason>, slot: Option<usize>) {
-        let RejectionLogLine {
-            reason,
-            status,
-            code,
-            what,
-            from,
-        } = line;
+    /// Texts of clients are fields, so that they cannot end the line.
+    fn log(
+        &self,
+        (reason, slot): (&'static str, Option<usize>),
+        why: Option<RejectionReason>,
+        (status, code): (u16, Option<i64>),
+        what: Option<&str>,
+        peer: Peer,
+    ) {
+        let from = peer.address_text();
         let from = from.as_deref();
         let throttle = slot.and_then(|slot| self.throttles.get(slot));
         let Some(suppressed) = throttle.and_then(LogThrottle::check) else {
@@ -369,15 +360,6 @@ impl RejectionLog {
             tracing::info!(reason, status, code, what, from, more, "request refused");
         }
     }
-}
-
-/// The fields of a line. Texts of clients are fields, so that they cannot end the line.
-struct RejectionLogLine<'a> {
-    reason: &'static str,
-    status: u16,
-    code: Option<i64>,
-    what: Option<&'a str>,
-    from: Option<String>,
 }
 
 /// Whether it may be an attack or an overload, rather than a mistake of one client.

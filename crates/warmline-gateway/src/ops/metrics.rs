@@ -3,6 +3,7 @@
 
 use std::fmt::{Display, Write as _};
 
+use rustix::process::getrlimit;
 use warmline_engine::metrics::{
     HistogramSnapshot, HistogramUnit, LabeledCounter, Metric, MetricKind, SampleValue, Snapshot,
     TwoLabelCounter, WordEnum,
@@ -77,10 +78,10 @@ gateway_metrics! {
         };
     Counter "audit_lines_total" []
         "Lines for the audit"
-        => |lines, gateway| lines.value(gateway.counters.audit.lines.count());
+        => |lines, gateway| lines.value(gateway.counters.audit_lines.count());
     Counter "audit_lost_total" []
         "Lines of the audit that were not written"
-        => |lines, gateway| lines.value(gateway.counters.audit.lost.count());
+        => |lines, gateway| lines.value(gateway.counters.audit_lines_lost.count());
     Counter "log_lost_total" []
         "Lines of the log that were not written"
         => |lines, gateway| {
@@ -106,7 +107,7 @@ gateway_metrics! {
         => |lines, _| lines.known_value(process_health::open_descriptors());
     Gauge "fds_limit" []
         "Limit on open file descriptors of the process"
-        => |lines, _| lines.known_value(process_health::descriptors_limit());
+        => |lines, _| lines.known_value(getrlimit(rustix::process::Resource::Nofile).current);
     Gauge "tasks" []
         "Tasks of the runtime"
         => |lines, _| {
@@ -133,7 +134,7 @@ pub(super) fn metrics_page(shared: &GatewayState) -> String {
     for (metric, write) in METRICS.iter().zip(WRITERS) {
         write(&mut page.metric(metric), shared);
     }
-    page.into_text()
+    page.0
 }
 
 const PREFIX: &str = "warmline_";
@@ -150,10 +151,6 @@ pub(crate) struct MetricLines<'p> {
 }
 
 impl PrometheusText {
-    pub(crate) fn into_text(self) -> String {
-        self.0
-    }
-
     pub(crate) fn metric(&mut self, metric: &'static Metric) -> MetricLines<'_> {
         let Metric { name, help, .. } = metric;
         let kind = metric.kind.as_str();
@@ -298,7 +295,7 @@ mod tests {
         let mut page = PrometheusText::default();
         page.metric(&ONE).with_labels(&["a\\\"\nb"], 7);
         assert_eq!(
-            page.into_text(),
+            page.0,
             "# HELP warmline_one_total a \\\\ \"b\"\\nc\n# TYPE warmline_one_total counter\n\
          warmline_one_total{word=\"a\\\\\\\"\\nb\"} 7\n"
         );

@@ -119,10 +119,6 @@ pub(super) fn open_descriptors() -> Option<u64> {
     u64::try_from(open.saturating_sub(1)).ok()
 }
 
-pub(super) fn descriptors_limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

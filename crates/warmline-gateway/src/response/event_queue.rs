@@ -101,8 +101,9 @@ impl EventQueue {
         self.0.lock().servers.push(server.into());
     }
 
-    pub(crate) fn source_servers(&self) -> SmallVec<[Box<str>; 1]> {
-        self.0.lock().servers.clone()
+    pub(crate) fn source_servers(&self) -> Vec<String> {
+        let servers = &self.0.lock().servers;
+        servers.iter().map(ToString::to_string).collect()
     }
 
     /// Counts messages that were dropped before they came here.
@@ -283,7 +284,7 @@ impl EventQueue {
         state.poll_next(after, reader, cx).is_ready() || state.is_streaming
     }
 
-    pub(super) fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.0.lock().phase == QueuePhase::Finished
     }
 

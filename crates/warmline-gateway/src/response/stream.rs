@@ -103,7 +103,7 @@ pub(crate) struct ResponseStream {
     call: Option<DrivenCall>,
     /// Whether it began with a call, so that its end is an answer.
     pub(crate) answers_call: bool,
-    queue: Arc<EventQueue>,
+    pub(crate) queue: Arc<EventQueue>,
     reader_id: u64,
     last_number: u64,
     mode: ResponseMode,
@@ -158,10 +158,6 @@ impl ResponseStream {
             guard: None,
             close_signal: None,
         }
-    }
-
-    pub(crate) fn queue(&self) -> &EventQueue {
-        &self.queue
     }
 
     pub(crate) fn with_guard(mut self, held: impl Send + 'static) -> Self {
@@ -229,10 +225,6 @@ impl ResponseStream {
         }
     }
 
-    pub(crate) fn is_finished(&self) -> bool {
-        self.queue.is_finished()
-    }
-
     /// Drives the call, and says whether it is over. The connection does so also while its client reads
     /// nothing.
     pub(crate) fn drive_call(&mut self, cx: &mut Context<'_>) -> bool {
@@ -277,7 +269,11 @@ impl ResponseStream {
         let mut out = BytesMut::new();
         if self.mode.priming == PrimingEvent::Pending {
             self.mode.priming = PrimingEvent::Sent;
-            write_priming_event(&mut out, self.mode.stream_id);
+            if let Some(stream) = self.mode.stream_id {
+                let retry = RECONNECT_DELAY.as_millis();
+                let event = format!("id: {stream:x}-0\nretry: {retry}\ndata: \n\n");
+                out.extend_from_slice(event.as_bytes());
+            }
         }
         while out.len() < WRITE_TARGET_BYTES && self.partial_event.is_empty() {
             match self.poll_next(cx) {
@@ -392,14 +388,6 @@ pub(crate) fn event_stream_response(body: ResponseBody) -> Response<ResponseBody
     let buffering = HeaderName::from_static("x-accel-buffering");
     headers.insert(buffering, HeaderValue::from_static("no"));
     response
-}
-
-/// Writes an event that has only an id to resume from.
-fn write_priming_event(out: &mut BytesMut, stream: Option<u64>) {
-    if let Some(stream) = stream {
-        let retry = RECONNECT_DELAY.as_millis();
-        out.extend_from_slice(format!("id: {stream:x}-0\nretry: {retry}\ndata: \n\n").as_bytes());
-    }
 }
 
 /// Writes one event; all but the end of one whose message is large, which is returned to go out without a

@@ -78,32 +78,24 @@ fn what_is_denied_is_denied_and_what_is_allowed_is_all_there_is() {
 fn a_list_keeps_what_may_be_seen_byte_for_byte() {
     let list = |text: &'static str| Bytes::from_static(text.as_bytes());
     let whole = list(r#"{ "x":1, "tools": [ {"name":"a","n":1.0} , { "name" : "b" } ],"y":[]}"#);
-    assert_eq!(
-        filter_tool_list(whole.clone(), ListVisibility::Everyone, |_| true),
-        whole
-    );
+    assert_eq!(filter_tool_list(whole.clone(), false, |_| true), whole);
     for (shown, expected) in [
         ("a", r#"{ "x":1, "tools": [{"name":"a","n":1.0}],"y":[]}"#),
         ("b", r#"{ "x":1, "tools": [{ "name" : "b" }],"y":[]}"#),
         ("c", r#"{ "x":1, "tools": [],"y":[]}"#),
     ] {
-        let struck = filter_tool_list(whole.clone(), ListVisibility::Everyone, |name| {
-            name == shown
-        });
+        let struck = filter_tool_list(whole.clone(), false, |name| name == shown);
         assert_eq!(struck, list(expected), "{shown}");
     }
     let twice = list(r#"{"tools":[{"name":"a"}],"tools":[{"name":"b"}]}"#);
     assert_eq!(
-        filter_tool_list(twice, ListVisibility::Everyone, |_| true),
+        filter_tool_list(twice, false, |_| true),
         list(r#"{"tools":[]}"#)
     );
     let without = list(r#"{"x":1}"#);
-    assert_eq!(
-        filter_tool_list(without.clone(), ListVisibility::PerCaller, |_| false),
-        without
-    );
+    assert_eq!(filter_tool_list(without.clone(), true, |_| false), without);
     let escaped = list(r#"{"tools":[{"name":"\u0061"},{"name":1},{}]}"#);
-    let struck = filter_tool_list(escaped, ListVisibility::Everyone, |name| name == "a");
+    let struck = filter_tool_list(escaped, false, |name| name == "a");
     assert_eq!(struck, list(r#"{"tools":[{"name":"\u0061"}]}"#));
 }
 
@@ -116,18 +108,18 @@ fn a_list_that_depends_on_its_caller_is_private() {
     let kept = r#"{"tools":[{"name":"a"},{"name":"b"}],"ttlMs":60,"cacheScope":"private"}"#;
     let struck = r#"{"tools":[{"name":"a"}],"ttlMs":60,"cacheScope":"private"}"#;
     for (given, shown, sees_all, expected) in [
-        (public, ListVisibility::Everyone, true, public),
-        (public, ListVisibility::PerCaller, true, kept),
-        (public, ListVisibility::Everyone, false, struck),
-        (public, ListVisibility::PerCaller, false, struck),
-        (kept, ListVisibility::PerCaller, true, kept),
-        (kept, ListVisibility::PerCaller, false, struck),
+        (public, false, true, public),
+        (public, true, true, kept),
+        (public, false, false, struck),
+        (public, true, false, struck),
+        (kept, true, true, kept),
+        (kept, true, false, struck),
     ] {
         let seen = filter_tool_list(list(given), shown, |name| sees_all || name == "a");
         assert_eq!(seen, list(expected), "{given} {shown:?} {sees_all}");
     }
     let unreadable = list(r#"{"resultType":"complete","tools":1,"cacheScope":"public"}"#);
-    let nothing = filter_tool_list(unreadable, ListVisibility::Everyone, |_| true);
+    let nothing = filter_tool_list(unreadable, false, |_| true);
     let nothing: Value = serde_json::from_slice(&nothing).unwrap();
     let expected = json!({
         "tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private",

@@ -110,13 +110,15 @@ impl AggregateListRequest {
         let reading = async {
             match list_items(server, self.list, ListFreshness::Current).await {
                 // The server does not know the method, so it has no items.
-                Err(error) if is_method_not_found(&error) => Ok(Arc::from([])),
+                Err(error) if error.server_error().is_some_and(|said| said.code == -32601) => {
+                    Ok(Arc::from([]))
+                },
                 read => read,
             }
         };
         let request = MemberRequest::List(self.list);
         let items = self.query.ask(server, request, reading).await?;
-        let policy = self.query.shared.access_policy.load();
+        let policy = self.query.shared.access.policy.load();
         let rules = &policy.rules;
         let may_see = |item: &&ListItem| {
             self.list != ListKind::Tools || rules.may_call(&self.subject, &member.name, &item.name)
@@ -297,10 +299,6 @@ fn is_missing_caller_credential(why: &SkipReason, member: &AggregateMember) -> b
         && is_of_caller
 }
 
-fn is_method_not_found(error: &Error) -> bool {
-    error.server_error().is_some_and(|said| said.code == -32601)
-}
-
 /// The items from a position on that fit into a page, at least one, and where the rest begins.
 fn cut_page(
     list: ListKind,
@@ -348,14 +346,8 @@ pub(crate) struct Cursor {
 
 impl Cursor {
     pub(super) fn encode(&self, list: ListKind) -> String {
-        let Self {
-            server,
-            offset: told,
-        } = self;
-        URL_SAFE_NO_PAD.encode(format!(
-            "{FORMAT_VERSION}:{}:{server}:{told}",
-            list.method()
-        ))
+        let (method, Self { server, offset }) = (list.method(), self);
+        URL_SAFE_NO_PAD.encode(format!("{FORMAT_VERSION}:{method}:{server}:{offset}"))
     }
 
     /// The position that a request asks for; `None` where its cursor is not one of this list.

@@ -20,7 +20,6 @@ use warmline_upstream::{ListKind, UnsolicitedListener as _};
 use super::AggregateMember;
 use super::lists::{self, ListFreshness};
 use crate::downstream::aggregate::AggregateChanges;
-use crate::downstream::legacy::client_session::ClientSession;
 use crate::downstream::legacy::get_stream::subscribe_to_server;
 use crate::downstream::legacy::server_requests::GetStreamSink;
 use crate::downstream::list_changes::LIST_CHANGES;
@@ -42,12 +41,10 @@ impl Drop for MergedGetStream {
 impl MergedGetStream {
     pub(in crate::downstream) fn spawn(
         context: &RequestContext<'_>,
-        client: &Arc<ClientSession>,
         (sink, away): (Arc<GetStreamSink>, Option<Instant>),
     ) -> Self {
         let place = MergedGetStreamTask {
             request: context.to_owned(),
-            client: Arc::clone(client),
             sink,
         };
         Self(clock::spawn("merged-get-stream", async move {
@@ -58,7 +55,6 @@ impl MergedGetStream {
 
 struct MergedGetStreamTask {
     request: OwnedContext,
-    client: Arc<ClientSession>,
     sink: Arc<GetStreamSink>,
 }
 
@@ -76,7 +72,7 @@ impl MergedGetStreamTask {
                     self.notify_list_changes();
                 },
                 // The servers are reached in another run of the same name.
-                () = self.client.run_restarted.notified() => {
+                () = self.sink.client.run_restarted.notified() => {
                     drop(attended);
                     attended = self.subscribe_members(None);
                 },
@@ -100,7 +96,7 @@ impl MergedGetStreamTask {
 
     /// Probes missing servers, each on its own, so that one that hangs delays no other.
     async fn probe_missing(&self) -> Infallible {
-        let missed = &self.client.missing_servers;
+        let missed = &self.sink.client.missing_servers;
         let mut looking = FuturesUnordered::new();
         let mut looked_for = BTreeSet::new();
         loop {
@@ -110,7 +106,7 @@ impl MergedGetStreamTask {
                 }
             }
             tokio::select! {
-                () = missed.changed() => {},
+                () = missed.changed.notified() => {},
                 Some(server) = looking.next() => drop(looked_for.remove(&server)),
             }
         }
@@ -118,7 +114,7 @@ impl MergedGetStreamTask {
 
     /// Probes a server until it is missing in no list, and announces it.
     async fn probe_server(&self, server: String) -> String {
-        let missed = &self.client.missing_servers;
+        let missed = &self.sink.client.missing_servers;
         let mut pauses = Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
         loop {
             let lists = missed.lists_missing(&server);
@@ -155,6 +151,6 @@ impl MergedGetStreamTask {
     }
 
     fn members(&self) -> Vec<AggregateMember> {
-        super::session_members(&self.request.context(), &self.client, None)
+        super::session_members(&self.request.context(), &self.sink.client, None)
     }
 }

@@ -136,7 +136,8 @@ impl MergedListen {
             context: &context,
             era: Era::Modern,
         };
-        let uris = self.ack.filter.resource_uris();
+        let uris = subscribed_uris(&self.ack.filter.0).map(str::to_owned);
+        let uris: Vec<String> = uris.collect();
         let looked_for = uris.into_iter().enumerate().map(|(number, uri)| {
             let members = self.members();
             async move {
@@ -289,10 +290,6 @@ impl ListenFilter {
         // This endpoint has no tasks.
         raw.remove("taskIds");
         Self(raw)
-    }
-
-    fn resource_uris(&self) -> Vec<String> {
-        subscribed_uris(&self.0).map(str::to_owned).collect()
     }
 
     /// The parameters for one server, with its own resources alone. `None` where nothing is left.

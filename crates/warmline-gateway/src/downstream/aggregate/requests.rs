@@ -18,14 +18,14 @@ use super::absent::{MemberQuery, MemberRequest};
 use super::lists::{self, AggregateListRequest};
 use super::resources::{self, READ_METHOD, ResourceLocator};
 use super::{AggregateMember, names};
-use crate::downstream::RequestContext;
 use crate::downstream::aggregate::lists::Cursor;
 use crate::downstream::legacy::client_session::log_level;
 use crate::downstream::modern::discover;
 use crate::downstream::request::{CallSink, Client, ClientRequest, outcome_response};
+use crate::downstream::{RequestContext, strip_run};
+use crate::response;
 use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::{CallFuture, FinalResponse};
-use crate::{response, run_selector};
 
 const MAX_SHOWN_NAME: usize = 128;
 
@@ -65,7 +65,7 @@ async fn dispatch(
         (READ_METHOD, _) | ("resources/subscribe" | "resources/unsubscribe", Era::Legacy) => {
             forward_by_uri(context, uri(), request).await
         },
-        ("completion/complete", _) => match CompletionRef::from_params(&request.params) {
+        ("completion/complete", _) => match completion_ref(&request.params) {
             Some(CompletionRef::Prompt { name }) => {
                 forward_by_name(context, ListKind::Prompts, name, request).await
             },
@@ -110,7 +110,7 @@ async fn prepare_list(
         members: members(context, &request).await?,
     };
     let line = context.target_audit_line(list.method(), &request.params);
-    let detail = context.error_detail();
+    let detail = context.subject.error_detail();
     Ok(Box::pin(async move {
         let page = listing.read_page().await;
         if let Client::Legacy { session, .. } = &request.client {
@@ -118,9 +118,7 @@ async fn prepare_list(
             session.missing_servers.record(list, missing);
         }
         let result = Ok(page.into_result(request.client.era()));
-        if let Some(line) = line {
-            line.finish(&result);
-        }
+        line.finish(&result);
         outcome_response(&request.id, result, detail)
     }))
 }
@@ -140,7 +138,7 @@ async fn forward_by_name(
         RequestRejection::invalid_params(what)
     };
     let server = names::split_name(name).ok_or_else(unknown)?.0;
-    let policy = context.shared.access_policy.load();
+    let policy = context.shared.access.policy.load();
     if !policy.rules.may_use(&context.subject, server) {
         return Err(unknown().with_audit_reason(Code::NotAllowed.as_str()));
     }
@@ -181,10 +179,8 @@ enum CompletionRef {
     Resource { uri: String },
 }
 
-impl CompletionRef {
-    fn from_params(params: &Params) -> Option<Self> {
-        serde_json::from_slice(params.member("ref")?).ok()
-    }
+fn completion_ref(params: &Params) -> Option<CompletionRef> {
+    serde_json::from_slice(params.member("ref")?).ok()
 }
 
 async fn forward_by_uri(
@@ -216,9 +212,8 @@ async fn forward_by_uri(
             Ok(read_from_first(context, request, &servers, uri))
         },
         _ => {
-            if let Some(line) = context.target_audit_line(&request.method, &request.params) {
-                line.finish_rejected("unknown-resource");
-            }
+            let line = context.target_audit_line(&request.method, &request.params);
+            line.finish_rejected("unknown-resource");
             Ok(Box::pin(ready(resource_not_found(&request, &uri))))
         },
     }
@@ -270,11 +265,9 @@ async fn discover(
     let line = context.target_audit_line(discover::METHOD, &request.params);
     let servers = super::recall_instructions(&members, Era::Modern).await;
     let result = super::discover_result(&servers).to_string();
-    if let Some(line) = line {
-        line.finish(&Ok(Bytes::new()));
-    }
+    line.finish(&Ok(Bytes::new()));
     let outcome = Ok(Bytes::from(result));
-    let response = outcome_response(&request.id, outcome, context.error_detail());
+    let response = outcome_response(&request.id, outcome, context.subject.error_detail());
     Ok(Box::pin(ready(response)))
 }
 
@@ -287,11 +280,11 @@ async fn set_log_level(
     let line = context.target_audit_line(&request.method, &request.params);
     let (query, detail) = (
         MemberQuery::new(context, Era::Legacy),
-        context.error_detail(),
+        context.subject.error_detail(),
     );
     let sink = CallSink::new(context, &request.client, &request.queue, &Params::empty());
     let sink = Arc::new(sink);
-    let params = run_selector::strip_run(request.params.clone());
+    let params = strip_run(request.params.clone());
     Ok(Box::pin(async move {
         let servers = members.into_iter().filter_map(|member| member.handle.ok());
         let told = servers.map(|server| {
@@ -317,9 +310,7 @@ async fn set_log_level(
         {
             session.set_log_level(level);
         }
-        if let Some(line) = line {
-            line.finish(&result);
-        }
+        line.finish(&result);
         outcome_response(&request.id, result, detail)
     }))
 }

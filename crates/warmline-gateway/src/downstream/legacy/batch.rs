@@ -57,7 +57,7 @@ pub(crate) async fn handle_batch(
     if calls.is_empty() {
         // Beside calls, nothing says that a notification was rejected.
         return Ok(rejected.map_or_else(response::accepted, |rejection| {
-            rejection.to_notification_response(context.error_detail())
+            rejection.to_notification_response(context.subject.error_detail())
         }));
     }
     let call = join_calls(calls, Arc::clone(&queue));
@@ -122,7 +122,7 @@ async fn start_call(
         }),
         Err(rejection) => {
             context.audit_rejection(Some((method, &said)), &rejection);
-            ready(rejection.to_message(Some(&id), context.error_detail()))
+            ready(rejection.to_message(Some(&id), context.subject.error_detail()))
         },
     }
 }

@@ -26,14 +26,13 @@ use super::get_stream::GetStreamState;
 use super::route::{NamedRoute, caller, route_digest};
 use super::server_requests::PendingServerRequests;
 use super::session_ticket::SessionTicket;
-use crate::downstream::RequestContext;
 use crate::downstream::list_changes::ListRequestCounts;
 use crate::downstream::message::is_same_id;
+use crate::downstream::{RequestContext, strip_run};
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::RequestRejection;
 use crate::response::replay_store::ReplayStreamKind;
 use crate::response::stream::{DisconnectPolicy, PrimingEvent, ResponseMode};
-use crate::run_selector;
 
 #[derive(Debug)]
 pub(crate) struct ClientSession {
@@ -78,7 +77,10 @@ impl ClientSession {
         let clients = &context.shared.clients;
         let known = clients.active.pin().get(shown).cloned();
         if let Some(known) = known.filter(|known| known.belongs_to(context)) {
-            known.mark_used();
+            // A store would take the cache line from other cores even if it changed nothing.
+            if !known.recently_used.load(Ordering::Relaxed) {
+                known.recently_used.store(true, Ordering::Relaxed);
+            }
             return Ok(known);
         }
         let vault = context.shared.warmline.vault();
@@ -274,7 +276,7 @@ impl ClientSession {
         let cancelled = index.map(|index| calls.swap_remove(index));
         drop(calls);
         if let Some(call) = cancelled {
-            let params = run_selector::strip_run(params.clone());
+            let params = strip_run(params.clone());
             call.queue.cancel(Some(params.raw().clone()));
         }
     }
@@ -296,13 +298,6 @@ impl ClientSession {
         // It may have ended by itself, or never have begun.
         if let Ok(run) = identity.join_run(&own) {
             run.end().await;
-        }
-    }
-
-    fn mark_used(&self) {
-        // A store would take the cache line from other cores even if it changed nothing.
-        if !self.recently_used.load(Ordering::Relaxed) {
-            self.recently_used.store(true, Ordering::Relaxed);
         }
     }
 
@@ -336,7 +331,7 @@ impl Drop for InFlightGuard {
 #[derive(Debug, Default)]
 pub(crate) struct MissingServers {
     by_list: Mutex<HashMap<ListKind, BTreeSet<String>>>,
-    changed: Notify,
+    pub(crate) changed: Notify,
 }
 
 impl MissingServers {
@@ -345,10 +340,6 @@ impl MissingServers {
         if self.by_list.lock().insert(list, missing.clone()) != Some(missing) {
             self.changed.notify_one();
         }
-    }
-
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
     }
 
     pub(crate) fn all(&self) -> BTreeSet<String> {

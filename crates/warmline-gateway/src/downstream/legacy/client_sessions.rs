@@ -67,14 +67,6 @@ impl ClientSessions {
     pub(crate) fn is_ended(&self, key: Option<Digest>) -> bool {
         key.is_some_and(|key| self.ended.lock().keys.contains(&key))
     }
-
-    /// Evicts idle sessions and expired streams. Returns how many replies were lost with them.
-    fn evict_idle(&self) -> u64 {
-        self.active
-            .pin()
-            .retain(|_, client| client.take_recently_used());
-        self.replay.evict_expired()
-    }
 }
 
 impl EndedSessions {
@@ -108,11 +100,11 @@ pub(crate) async fn run_maintenance(
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        for _ in 0..shared.clients.evict_idle() {
-            shared
-                .counters
-                .undelivered
-                .increment(UndeliveredReason::Expired);
+        let ClientSessions { active, replay, .. } = &shared.clients;
+        active.pin().retain(|_, client| client.take_recently_used());
+        for _ in 0..replay.evict_expired() {
+            let undelivered = &shared.counters.undelivered;
+            undelivered.increment(UndeliveredReason::Expired);
         }
     }
 }

@@ -123,10 +123,10 @@ fn attach_get_stream(
     if *context.shared.stopping.borrow() {
         claim.sink.queue.finish(None);
     }
-    let flow = flow.with_close_signal(context.access_revoked());
+    let flow = flow.with_close_signal(context.access_revoked(Vec::new()));
     if context.target.server.is_none() {
         let sink = (Arc::clone(&claim.sink), away);
-        let subscription = MergedGetStream::spawn(context, session, sink);
+        let subscription = MergedGetStream::spawn(context, sink);
         return Ok(flow.with_guard((subscription, claim)).into_response());
     }
     let run = context.named_run(None)?;
@@ -169,11 +169,7 @@ impl ClientSession {
             sink: Arc::clone(&sink),
             subscription: None,
         });
-        Ok(GetStreamClaim {
-            session: Arc::clone(self),
-            sink,
-            claim_id,
-        })
+        Ok(GetStreamClaim { sink, claim_id })
     }
 
     pub(crate) fn get_stream_queue(&self) -> Option<Arc<EventQueue>> {
@@ -197,7 +193,6 @@ impl ClientSession {
 /// The right to read the GET stream of a session; dropping it frees the stream.
 #[derive(Debug)]
 struct GetStreamClaim {
-    session: Arc<ClientSession>,
     sink: Arc<GetStreamSink>,
     claim_id: u64,
 }
@@ -205,7 +200,7 @@ struct GetStreamClaim {
 impl GetStreamClaim {
     /// Sends what the server says outside calls in that run to the stream.
     fn subscribe(&self, run: Option<&str>, server: &ServerHandle, away: Option<Instant>) {
-        let mut open = self.session.get_stream.lock();
+        let mut open = self.sink.client.get_stream.lock();
         if let Some(at) = open.as_mut()
             && at.claim_id == self.claim_id
         {
@@ -218,7 +213,7 @@ impl GetStreamClaim {
 impl Drop for GetStreamClaim {
     fn drop(&mut self) {
         self.sink.queue.mark_idle();
-        let mut open = self.session.get_stream.lock();
+        let mut open = self.sink.client.get_stream.lock();
         // A reader that resumed the stream meanwhile keeps it.
         let left = open.take_if(|at| at.claim_id == self.claim_id);
         drop(open);

@@ -81,9 +81,7 @@ async fn server_handshake(
     let route = begun.route(context)?;
     let line = context.target_audit_line("initialize", params);
     let facts = route.server.cached_info().await;
-    if let Some(line) = line {
-        line.finish(&facts.as_ref().map(|_| Bytes::new()).map_err(Error::clone));
-    }
+    line.finish(&facts.as_ref().map(|_| Bytes::new()).map_err(Error::clone));
     let facts = match facts {
         Ok(facts) => facts,
         Err(error) => return Err(handshake_error(&route.server, params, error).await),

@@ -164,7 +164,7 @@ impl Drop for ServerRequestGuard {
 /// Receives what belongs to no call, for the GET stream of a client.
 #[derive(Debug)]
 pub(crate) struct GetStreamSink {
-    pub(super) client: Arc<ClientSession>,
+    pub(in crate::downstream) client: Arc<ClientSession>,
     pub(super) queue: Arc<EventQueue>,
 }
 

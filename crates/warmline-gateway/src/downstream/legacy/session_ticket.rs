@@ -71,7 +71,10 @@ impl SessionTicket {
             identity: Digest::new(rest.take_bytes()?),
             route: Digest::new(rest.take_bytes()?),
             session_key: Digest::new(rest.take_bytes()?),
-            version: version_at_index(rest.take_bytes::<1>()?)?,
+            version: {
+                let [index] = rest.take_bytes()?;
+                *Version::ALL.get(usize::from(index))?
+            },
             capabilities: CapabilityFlags(u16::from_le_bytes(rest.take_bytes()?)),
             issued_at: u64::from_le_bytes(rest.take_bytes()?),
             run: {
@@ -103,10 +106,6 @@ fn version_index(version: Version) -> u8 {
     place
         .and_then(|place| u8::try_from(place).ok())
         .unwrap_or(u8::MAX)
-}
-
-fn version_at_index([number]: [u8; 1]) -> Option<Version> {
-    Version::ALL.get(usize::from(number)).copied()
 }
 
 /// What a client can answer. The meaning of a bit never changes.

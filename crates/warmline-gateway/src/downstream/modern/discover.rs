@@ -18,10 +18,9 @@ use warmline_platform::clock;
 use warmline_upstream::{ServerFacts, Transport};
 
 use super::server_call::{ModernCall, ModernCaller, failed_call_response};
-use crate::downstream::RequestContext;
+use crate::downstream::{RequestContext, strip_run};
 use crate::response::rejection::RequestRejection;
 use crate::response::{self, ResponseBody};
-use crate::run_selector;
 
 pub(crate) const METHOD: &str = "server/discover";
 
@@ -32,12 +31,10 @@ pub(super) async fn handle_discover(
     params: Params,
 ) -> Result<Response<ResponseBody>, RequestRejection> {
     let (call, params) = ModernCall::new(context, caller, METHOD, params)?;
-    let (server, params) = (call.server, run_selector::strip_run(params));
+    let (server, params) = (call.server, strip_run(params));
     let line = context.target_audit_line(METHOD, &params);
     let outcome = discover_result(&server, params).await;
-    if let Some(line) = line {
-        line.finish(&outcome);
-    }
+    line.finish(&outcome);
     let error = match outcome {
         Ok(result) => {
             let message = response::response_message(Some(id), "result", &result);
@@ -45,7 +42,8 @@ pub(super) async fn handle_discover(
         },
         Err(error) => error,
     };
-    let failed = failed_call_response(&server, id, (&error, 0), context.error_detail()).await;
+    let failed =
+        failed_call_response(&server, id, (&error, 0), context.subject.error_detail()).await;
     let status = unreachable_status(&error);
     let mut response = response::json_response(status.unwrap_or(failed.status), failed.message);
     if let (Some(_), Some(after)) = (status, error.retry_after()) {

@@ -21,7 +21,7 @@ use warmline_core::message::splice::Edit;
 use warmline_core::pool_key::Digest;
 use warmline_core::protocol::meta;
 use warmline_engine::relay::{RelayCall as _, RelayHandle as _};
-use warmline_engine::{Error, Run, ServerHandle};
+use warmline_engine::{Error, ServerHandle};
 use warmline_platform::clock;
 use warmline_upstream::{CapacityFuture, Listener};
 
@@ -29,15 +29,15 @@ use super::server_call::{ModernCall, ModernCaller, failed_call_response};
 use super::shared_listen::{ListKinds, SharedListens};
 use super::tasks::TaskIds;
 use crate::access::audit::AuditLine;
-use crate::downstream::RequestContext;
 use crate::downstream::aggregate::merged_listen;
 use crate::downstream::list_changes::LIST_CHANGES;
 use crate::downstream::request::notification_message;
+use crate::downstream::{RequestContext, strip_run};
 use crate::response::event_queue::EventQueue;
 use crate::response::rejection::{RequestRejection, RpcCode};
 use crate::response::stream::{AcceptedFormats, CallFuture, FinalResponse, ResponseStream};
 use crate::response::{self, ResponseBody};
-use crate::{run_selector, shutdown};
+use crate::shutdown;
 
 pub(crate) const METHOD: &str = "subscriptions/listen";
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
@@ -92,11 +92,16 @@ pub(super) async fn handle_listen(
     };
     *sink.audit_line.lock() = context.target_audit_line(METHOD, &params);
     let mut stopping = shared.stopping.clone();
-    let revoked = context.access_revoked();
+    let revoked = context.access_revoked(Vec::new());
     let call: CallFuture = Box::pin(async move {
         let ended = tokio::select! {
             // A shared stream goes on without the run, and a later request begins another run.
-            ended = while_run_live(run.as_ref(), running) => ended,
+            ended = async {
+                match &run {
+                    Some(run) => run.while_live(running).await,
+                    None => Some(running.await),
+                }
+            } => ended,
             () = shutdown::wait_for_stop(&mut stopping) => None,
             () = revoked => None,
         };
@@ -110,25 +115,18 @@ pub(super) async fn handle_listen(
     Ok(response.unwrap_or_else(response::accepted))
 }
 
-async fn while_run_live<F: Future>(run: Option<&Run>, listening: F) -> Option<F::Output> {
-    match run {
-        Some(run) => run.while_live(listening).await,
-        None => Some(listening.await),
-    }
-}
-
 fn prepare(
     context: &RequestContext<'_>,
     request: ListenRequest,
 ) -> Result<PreparedListen, RequestRejection> {
     let (call, params) = ModernCall::new(context, request.caller, METHOD, request.params)?;
-    let (server, params) = (call.server, run_selector::strip_run(params));
+    let (server, params) = (call.server, strip_run(params));
     let sink = ListenSink {
         task_ids: call.task_ids,
         ..ListenSink::new(&request.queue, request.id)
     };
     let sink = Arc::new(sink);
-    let (shared, detail) = (Arc::clone(context.shared), context.error_detail());
+    let (shared, detail) = (Arc::clone(context.shared), context.subject.error_detail());
     let listening = Arc::clone(&sink);
     let running = async move {
         let listener = Arc::<ListenSink>::clone(&listening);
@@ -146,7 +144,8 @@ fn prepare(
                 Err(error) => {
                     let is_gone = matches!(error.code(), Code::ServerUnknown | Code::Closed);
                     let is_final = is_gone || error.server_error().is_some();
-                    (is_final || !listening.is_acknowledged()).then_some(Err(error))
+                    (is_final || !listening.acknowledged.load(Ordering::Acquire))
+                        .then_some(Err(error))
                 },
             },
         );
@@ -213,7 +212,7 @@ pub(crate) struct ListenSink {
     task_ids: TaskIds,
     acknowledged: AtomicBool,
     /// Written once it is known how the listen began.
-    audit_line: Mutex<Option<AuditLine>>,
+    audit_line: Mutex<AuditLine>,
 }
 
 pub(crate) const RESOURCES_MEMBER: &str = "resourceSubscriptions";
@@ -263,19 +262,13 @@ impl ListenSink {
             id,
             task_ids: TaskIds::default(),
             acknowledged: AtomicBool::new(false),
-            audit_line: Mutex::new(None),
+            audit_line: Mutex::default(),
         }
     }
 
     pub(crate) fn record_audit(&self, outcome: Result<Bytes, Error>) {
-        let line = self.audit_line.lock().take();
-        if let Some(line) = line {
-            line.finish(&outcome);
-        }
-    }
-
-    fn is_acknowledged(&self) -> bool {
-        self.acknowledged.load(Ordering::Acquire)
+        let line = std::mem::take(&mut *self.audit_line.lock());
+        line.finish(&outcome);
     }
 
     pub(crate) fn notify(&self, method: &str, params: &Bytes) {
