@@ -218,7 +218,6 @@ pub(crate) enum AuthError {
     Unknown,
 }
 
-/// Authenticates requests, with any of the configured methods.
 pub(crate) struct Authenticators {
     warmline: Warmline,
     /// `None` if callers need not authenticate.

@@ -82,32 +82,39 @@ impl<'a> RequestContext<'a> {
 
     pub(crate) fn for_server<'b>(&'b self, server: &'b str) -> RequestContext<'b> {
         RequestContext {
-            shared: self.shared,
             subject: self.subject.clone(),
             target: RequestTarget {
-                run: self.target.run,
                 server: Some(server),
+                ..self.target
             },
-            is_aggregate: self.is_aggregate,
-            head: self.head,
-            peer: self.peer,
-            permit: self.permit,
             audited: self.audited.clone(),
+            ..*self
         }
     }
 
-    /// A queue for the events of a response.
+    pub(crate) fn to_owned(&self) -> OwnedContext {
+        OwnedContext {
+            shared: Arc::clone(self.shared),
+            subject: self.subject.clone(),
+            peer: self.peer,
+            run: self.target.run.map(str::to_owned),
+            server: self.target.server.map(str::to_owned),
+            transport: self.head.transport,
+            headers: self.head.headers.clone(),
+            path: self.head.path.to_owned(),
+            session: self.head.session.cloned(),
+        }
+    }
+
     fn new_queue(&self) -> Arc<EventQueue> {
         let queue = || Arc::new(EventQueue::new(&self.shared.counters));
         self.head.queue.cloned().unwrap_or_else(queue)
     }
 
-    /// The share of the limits, for as long as the call runs.
     pub(crate) fn take_permit(&self) -> RequestPermit {
         std::mem::take(&mut *self.permit.lock())
     }
 
-    /// The budget that replies are charged to.
     pub(crate) fn reply_budget(&self) -> IdentityReplyBudget {
         IdentityReplyBudget::new(&self.shared.limiter, self.subject.quota_key())
     }
@@ -199,8 +206,7 @@ fn invalid_run_name(place: &str) -> RequestRejection {
     let what = format!(
         "{place} is not a name of a run: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`"
     );
-    RequestRejection::new(StatusCode::BAD_REQUEST, RpcCode::Params, what)
-        .with_audit_reason("bad-run")
+    RequestRejection::bad_request(RpcCode::Params, what).with_audit_reason("bad-run")
 }
 
 fn conversation_name(
@@ -239,22 +245,6 @@ pub(crate) struct OwnedContext {
     session: Option<HeaderValue>,
 }
 
-impl RequestContext<'_> {
-    pub(crate) fn to_owned(&self) -> OwnedContext {
-        OwnedContext {
-            shared: Arc::clone(self.shared),
-            subject: self.subject.clone(),
-            peer: self.peer,
-            run: self.target.run.map(str::to_owned),
-            server: self.target.server.map(str::to_owned),
-            transport: self.head.transport,
-            headers: self.head.headers.clone(),
-            path: self.head.path.to_owned(),
-            session: self.head.session.cloned(),
-        }
-    }
-}
-
 impl OwnedContext {
     pub(crate) fn context(&self) -> RequestContext<'_> {
         let session = self.session.as_ref();
@@ -283,7 +273,6 @@ pub(crate) fn reject_by_head(head: &Parts) -> Option<Response<ResponseBody>> {
     })
 }
 
-/// Rejects a body of another type than JSON.
 fn reject_content_type(headers: &HeaderMap) -> Option<Response<ResponseBody>> {
     let stated = headers.get(CONTENT_TYPE);
     let kind = stated.map(|stated| stated.to_str().unwrap_or_default());
@@ -334,7 +323,7 @@ async fn dispatch_message(
 ) -> (RequestEra, Response<ResponseBody>) {
     let detail = || context.subject.error_detail();
     let reject = |id: Option<&[u8]>, code, what: String| {
-        let rejection = RequestRejection::new(StatusCode::BAD_REQUEST, code, what);
+        let rejection = RequestRejection::bad_request(code, what);
         (RequestEra::None, rejection.to_response(id, detail()))
     };
     let is_batch = inbound.is_batch();

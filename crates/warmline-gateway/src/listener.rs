@@ -23,7 +23,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use warmline_core::error::code::Reason;
+use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::Diagnostic;
 use warmline_core::message::envelope::{Message, MessageKind};
 use warmline_core::message::parse_error::{ParseError, ParseErrorKind};
@@ -39,8 +39,8 @@ pub(crate) use self::connection_timeouts::{ConnectionIo, ConnectionTimeouts};
 pub(crate) use self::rejection::RejectionLog;
 use self::rejection::{
     Rejection, audit_anonymous_rejection, body_read_failed, count_response, engine_error_response,
-    limit_exceeded, record_rejection, run_error_response, set_connection_close,
-    too_many_auth_failures_response, unauthorized,
+    limit_exceeded, record_rejection, set_connection_close, too_many_auth_failures_response,
+    unauthorized,
 };
 pub use self::tls::TlsFiles;
 pub(crate) use self::tls::{ReloadingTlsAcceptor, TlsFileError, check_certificate};
@@ -218,7 +218,15 @@ async fn end_run(context: &RequestContext<'_>, name: &str) -> Response<ResponseB
             run.end().await;
             response::no_content()
         },
-        Err(error) => run_error_response(&error, context.subject.error_detail()),
+        Err(error) => {
+            let status = if error.code() == Code::RunUnknown {
+                StatusCode::NOT_FOUND
+            } else {
+                StatusCode::BAD_REQUEST
+            };
+            let detail = context.subject.error_detail();
+            engine_error_response(status, b"null", &error, detail)
+        },
     }
 }
 

@@ -108,7 +108,6 @@ word_enum! {
     }
 }
 
-/// The counters of a gateway.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayCounters {
     pub(crate) requests: TwoLabelCounter<RequestEra, StatusClass>,

@@ -157,7 +157,10 @@ impl OpsService {
         // These pages read everything: off the threads that carry calls.
         let shared = Arc::clone(&self.shared);
         let rendering = clock::spawn_blocking("ops-page", move || page(&shared));
-        rendering.await.unwrap_or_else(|_| failure())
+        rendering.await.unwrap_or_else(|_| {
+            let text = "this page failed\n".to_owned();
+            self::page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, text)
+        })
     }
 
     /// The path of a request that may be answered.
@@ -256,11 +259,6 @@ fn servers(shared: &GatewayState) -> Response<ResponseBody> {
     let servers: Vec<ServerStatus> = statuses.map(ServerStatus::without_details).collect();
     let body = json!({ "servers": servers });
     page(StatusCode::OK, JSON, format!("{body}\n"))
-}
-
-fn failure() -> Response<ResponseBody> {
-    let text = "this page failed\n".to_owned();
-    page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, text)
 }
 
 fn page(status: StatusCode, kind: HeaderValue, text: String) -> Response<ResponseBody> {

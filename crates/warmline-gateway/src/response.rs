@@ -359,7 +359,6 @@ pub(crate) fn overloaded() -> Response<ResponseBody> {
     retry_later(StatusCode::SERVICE_UNAVAILABLE, what)
 }
 
-/// Too many requests of one identity.
 pub(crate) fn quota_exceeded() -> Response<ResponseBody> {
     let what = "Too Many Requests: too many of your requests are in flight; not executed, safe to call \
                 again";

@@ -74,12 +74,10 @@ impl AccessRules {
         fewer
     }
 
-    /// Whether a caller may use a server at all.
     pub(crate) fn may_use(&self, subject: &Subject, server: &str) -> bool {
         self.allow(subject, server, None)
     }
 
-    /// Whether a caller may see and call a tool.
     pub(crate) fn may_call(&self, subject: &Subject, server: &str, tool: &str) -> bool {
         self.allow(subject, server, Some(tool))
     }

@@ -90,7 +90,6 @@ pub(super) struct JwksCache {
     background_load_started_at: Mutex<Option<Instant>>,
 }
 
-/// The keys as they were loaded last.
 #[derive(Clone, Default)]
 struct JwksSnapshot {
     keys: Vec<Arc<VerificationKey>>,
@@ -163,7 +162,6 @@ impl JwksCache {
         snapshot.keys.iter().any(|known| Arc::ptr_eq(known, key))
     }
 
-    /// Whether the keys may not count any more.
     pub(super) fn is_stale(&self) -> bool {
         let snapshot = self.snapshot.load();
         let is_changed = match &self.source {
@@ -176,7 +174,6 @@ impl JwksCache {
         is_changed || self.invalidations.load(Ordering::Acquire) != snapshot.invalidations
     }
 
-    /// Whether the keys count, and should be loaded soon.
     fn is_aging(&self) -> bool {
         let snapshot = self.snapshot.load();
         !self.is_file()

@@ -185,7 +185,6 @@ impl Admission {
         self
     }
 
-    /// The server did not answer within its share of the time.
     pub(crate) fn finish_timed_out(mut self) {
         std::mem::take(&mut self.audit_line).finish_timed_out();
     }

@@ -185,7 +185,7 @@ pub(crate) fn open_stream(context: &RequestContext<'_>) -> Response<ResponseBody
         peer: context.peer,
         run: context.target.run.map(str::to_owned),
         server: context.target.server.map(str::to_owned),
-        path: path.clone(),
+        path,
         sink: ClientSink {
             messages: out,
             reply_budget: Some(context.reply_budget()),
@@ -205,12 +205,7 @@ pub(crate) fn open_stream(context: &RequestContext<'_>) -> Response<ResponseBody
     let access_revoked = context.access_revoked(Vec::new());
     let stream = HttpSseStream {
         name,
-        opened_by: OwnedContext {
-            transport: ClientTransport::HttpSse,
-            path,
-            session: None,
-            ..context.to_owned()
-        },
+        opened_by: session.message_context(context, None),
         session,
         messages,
         drained: Box::pin(drained),

@@ -15,6 +15,7 @@ use warmline_core::era::{Era, Version};
 use warmline_core::message::envelope::{Message, MessageKind};
 use warmline_core::message::params::Params;
 use warmline_core::message::parse_error::{ParseError, ParseErrorKind};
+use warmline_core::message::splice::{self, Edit};
 use warmline_core::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 use warmline_core::protocol::meta::{self, BAGGAGE, TRACE_PARENT, TRACE_STATE};
 use warmline_core::protocol::methods::Method;
@@ -238,6 +239,17 @@ pub(crate) fn is_same_id(one: &[u8], other: &[u8]) -> bool {
     let is_escaped = |raw: &[u8]| raw.contains(&b'\\');
     one == other
         || (is_escaped(one) || is_escaped(other)) && canonical_id(one) == canonical_id(other)
+}
+
+/// A JSON object with these edits; `None` if it is none.
+pub(crate) fn edited(object: &[u8], edits: &[Edit<'_>]) -> Option<Bytes> {
+    let added = edits.iter().map(|edit| match edit {
+        Edit::Set(_, value) => value.len(),
+        Edit::Remove(_) => 0,
+    });
+    let mut out = Vec::with_capacity(object.len() + added.sum::<usize>());
+    splice::edit_object(object, edits, &mut out).ok()?;
+    Some(out.into())
 }
 
 /// The name of a method; those of the protocol are static.

@@ -11,7 +11,7 @@ pub(crate) mod tasks;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use serde_json::json;
 use warmline_core::era::{Era, Version};
 use warmline_core::message::envelope::{Message, MessageKind};
@@ -90,7 +90,7 @@ fn check_request(
 ) -> Result<(), RequestRejection> {
     if matches!(message.kind(), MessageKind::Result | MessageKind::Error) {
         let what = "Invalid Request: a modern client answers in its next request";
-        return Err(rejection(RpcCode::Invalid, what));
+        return Err(RequestRejection::bad_request(RpcCode::Invalid, what));
     }
     if message.kind() == MessageKind::Notification {
         return Ok(());
@@ -101,7 +101,7 @@ fn check_request(
     if let Some(headers) = headers {
         if let Some(name) = duplicate_header(headers) {
             let what = format!("Header mismatch: `{name}` appears twice");
-            return Err(rejection(RpcCode::Header, what));
+            return Err(RequestRejection::bad_request(RpcCode::Header, what));
         }
         check_header(headers, &PROTOCOL_VERSION, &version)?;
     }
@@ -162,7 +162,7 @@ fn declared_version(params: &Params) -> Result<Cow<'_, str>, RequestRejection> {
             .flatten()
             .collect();
             let what = format!("Invalid params: `_meta` lacks {}", missing.join(" and "));
-            Err(rejection(RpcCode::Params, what))
+            Err(RequestRejection::bad_request(RpcCode::Params, what))
         },
     }
 }
@@ -178,12 +178,8 @@ fn unsupported_version(version: &str) -> RequestRejection {
         .filter(|version| version.era() == Era::Modern)
         .map(|version| version.as_str())
         .collect();
-    rejection(RpcCode::Version, "Unsupported protocol version")
+    RequestRejection::bad_request(RpcCode::Version, "Unsupported protocol version")
         .with_data(json!({ "supported": supported, "requested": version }))
-}
-
-fn rejection(code: RpcCode, message: impl Into<Cow<'static, str>>) -> RequestRejection {
-    RequestRejection::new(StatusCode::BAD_REQUEST, code, message)
 }
 
 /// Whether `Mcp-Name` equals the name in the body byte for byte. That is the usual request, and nothing
@@ -219,12 +215,12 @@ fn check_header(
         "Header mismatch: `{}` contradicts the body",
         header_title(name)
     );
-    Err(rejection(RpcCode::Header, what))
+    Err(RequestRejection::bad_request(RpcCode::Header, what))
 }
 
 fn missing_header(name: &HeaderName) -> RequestRejection {
     let what = format!("Header mismatch: `{}` is missing", header_title(name));
-    rejection(RpcCode::Header, what)
+    RequestRejection::bad_request(RpcCode::Header, what)
 }
 
 /// The usual spelling of a header.

@@ -305,7 +305,6 @@ pub(crate) async fn accept_connections(
     }
 }
 
-/// Binds the configured local sockets, each with its role.
 pub(crate) fn bind_local_sockets(
     options: &GatewayOptions,
 ) -> Result<Vec<(LocalListener, ListenerRole)>, StartError> {

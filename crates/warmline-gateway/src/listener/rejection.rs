@@ -11,7 +11,6 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use warmline_core::error::code::Code;
 use warmline_engine::Error;
 use warmline_engine::metrics::WordEnum;
 use warmline_platform::clock::{self, Instant};
@@ -183,15 +182,6 @@ pub(super) fn unauthorized(policy: &AccessPolicy, head: &Parts, error: AuthError
     let headers = rejection.response.headers_mut();
     headers.insert(WWW_AUTHENTICATE, challenge);
     rejection
-}
-
-pub(super) fn run_error_response(error: &Error, detail: ErrorDetail) -> Response<ResponseBody> {
-    let status = if error.code() == Code::RunUnknown {
-        StatusCode::NOT_FOUND
-    } else {
-        StatusCode::BAD_REQUEST
-    };
-    engine_error_response(status, b"null", error, detail)
 }
 
 pub(super) fn engine_error_response(

@@ -50,7 +50,6 @@ pub(crate) fn modern_http_status(error: &Error, heard: u16) -> StatusCode {
     }
 }
 
-/// The delivery, in a sentence.
 fn delivery_note(error: &Error) -> Option<&'static str> {
     match (error.code(), error.delivery()) {
         (Code::NotAllowed, Delivery::Unsent | Delivery::Refused) => {
@@ -60,7 +59,6 @@ fn delivery_note(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// What happened, in one line.
 pub(crate) fn summary(error: &Error, candour: ErrorDetail) -> String {
     let server = error.server().unwrap_or("the server");
     match error.code() {

@@ -87,7 +87,6 @@ enum QueuePhase {
 }
 
 impl EventQueue {
-    /// An empty queue that counts dropped events there.
     pub(crate) fn new(counters: &Arc<GatewayCounters>) -> Self {
         Self(Mutex::new(QueueState {
             counters: Some(Arc::clone(counters)),
@@ -173,7 +172,6 @@ impl EventQueue {
         changed
     }
 
-    /// The server answers with a stream.
     pub(crate) fn mark_streaming(&self) {
         let mut state = self.0.lock();
         state.is_streaming = true;
@@ -253,7 +251,6 @@ impl EventQueue {
         state.drop_if_unreachable();
     }
 
-    /// Drops events that were read, from now on.
     pub(crate) fn drop_read_events(&self) {
         self.0.lock().drop_read_events();
     }
@@ -303,7 +300,6 @@ impl EventQueue {
         self.0.lock().poll_next(after, reader, cx)
     }
 
-    /// Waits until the client cancels the call.
     pub(crate) fn poll_cancelled(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.0.lock();
         if state.phase == QueuePhase::Cancelled {

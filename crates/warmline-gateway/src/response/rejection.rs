@@ -153,8 +153,12 @@ impl RequestRejection {
         })
     }
 
+    pub(crate) fn bad_request(code: RpcCode, what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, what)
+    }
+
     pub(crate) fn invalid(what: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, RpcCode::Invalid, what)
+        Self::bad_request(RpcCode::Invalid, what)
     }
 
     /// The client session does not exist, or belongs to another client.
@@ -182,7 +186,6 @@ impl RequestRejection {
             .with_audit_reason("not-acceptable")
     }
 
-    /// The client accepts neither JSON nor events.
     pub(crate) fn no_format() -> Self {
         Self::not_acceptable(
             "Not Acceptable: a client must accept application/json or text/event-stream",

@@ -54,7 +54,6 @@ impl FinalResponse {
 /// A call that the carrier of its response drives.
 pub(crate) type CallFuture = Pin<Box<dyn Future<Output = FinalResponse> + Send>>;
 
-/// A call, with the share of the limits that it holds.
 struct DrivenCall {
     call: CallFuture,
     permit: RequestPermit,
@@ -98,7 +97,6 @@ pub(crate) enum PrimingEvent {
     Sent,
 }
 
-/// A stream of events, and the call behind it.
 pub(crate) struct ResponseStream {
     call: Option<DrivenCall>,
     /// Whether it began with a call, so that its end is an answer.
@@ -118,7 +116,6 @@ pub(crate) struct ResponseStream {
 }
 
 impl ResponseStream {
-    /// The response to a call that has not begun.
     pub(crate) fn for_call(
         call: CallFuture,
         queue: Arc<EventQueue>,
@@ -134,7 +131,6 @@ impl ResponseStream {
         Self::new(Some(driven), queue, 0, mode)
     }
 
-    /// A stream from the event after that number.
     pub(crate) fn after_event(number: u64, queue: Arc<EventQueue>, mode: ResponseMode) -> Self {
         Self::new(None, queue, number, mode)
     }

@@ -79,7 +79,6 @@ impl SkipReason {
 }
 
 impl SkippedServer {
-    /// Its entry in `_meta`.
     pub(super) fn to_json(&self) -> Value {
         let Self { server, reason } = self;
         let modern = Version::NEWEST_MODERN.as_str();
@@ -255,7 +254,6 @@ fn insert_bounded<K: Eq + Hash, V>(table: &mut HashMap<K, V>, key: K, value: V) 
     table.insert(key, value);
 }
 
-/// Asks servers for one caller.
 #[derive(Clone)]
 pub(super) struct MemberQuery {
     pub(super) shared: Arc<GatewayState>,
@@ -278,7 +276,6 @@ impl MemberQuery {
         (self.caller, self.era, server.to_owned())
     }
 
-    /// How long to wait for a server.
     pub(super) fn wait_limit(&self, server: &ServerHandle) -> Result<Duration, Error> {
         let share = self.shared.options.list_share;
         let most = if server.seems_unreachable() {

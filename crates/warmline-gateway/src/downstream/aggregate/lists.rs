@@ -25,6 +25,7 @@ use super::AggregateMember;
 use super::absent::{MemberQuery, MemberRequest, SkipReason, SkippedServer};
 use super::names::ExposedNames;
 use crate::auth::Subject;
+use crate::downstream::message::edited;
 
 /// The size of a page. Many clients read only the first.
 const MAX_PAGE_BYTES: usize = 2 << 20;
@@ -215,11 +216,9 @@ impl ListItem {
         let shown = names.exposed(&self.name)?;
         let mut text = Vec::with_capacity(shown.len() + 2);
         splice::write_string(&mut text, shown);
-        let mut out = Vec::with_capacity(self.raw.len() + text.len());
-        splice::edit_object(&self.raw, &[Edit::Set("name", &text)], &mut out).ok()?;
         Some(Self {
             name: shown.into(),
-            raw: out.into(),
+            raw: edited(&self.raw, &[Edit::Set("name", &text)])?,
         })
     }
 }

@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinHandle;
 use warmline_core::retry::backoff::Backoff;
+use warmline_engine::relay::RelayHandle as _;
 use warmline_engine::{ServerHandle, Subscription};
 use warmline_platform::clock::{self, Instant};
 use warmline_upstream::{ListKind, UnsolicitedListener as _};
@@ -20,7 +21,6 @@ use warmline_upstream::{ListKind, UnsolicitedListener as _};
 use super::AggregateMember;
 use super::lists::{self, ListFreshness};
 use crate::downstream::aggregate::AggregateChanges;
-use crate::downstream::legacy::get_stream::subscribe_to_server;
 use crate::downstream::legacy::server_requests::GetStreamSink;
 use crate::downstream::list_changes::LIST_CHANGES;
 use crate::downstream::{OwnedContext, RequestContext};
@@ -90,7 +90,9 @@ impl MergedGetStreamTask {
     fn subscribe_members(&self, away: Option<Instant>) -> Vec<Subscription> {
         let members = self.members().into_iter();
         let reached = members.filter_map(|member| member.handle.ok());
-        let attend = |server| subscribe_to_server(&server, &self.sink, away);
+        let attend = |server: ServerHandle| {
+            server.subscribe_shared(Arc::<GetStreamSink>::clone(&self.sink), away)
+        };
         reached.filter_map(attend).collect()
     }
 

@@ -229,7 +229,6 @@ impl MemberListen {
     }
 }
 
-/// Receives what one server sends for a merged listen.
 struct MemberListenSink {
     ack: Arc<MergedListenAck>,
     uris: Arc<[String]>,

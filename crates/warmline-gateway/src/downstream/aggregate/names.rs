@@ -10,6 +10,7 @@ use warmline_engine::{Error, ServerHandle};
 use warmline_upstream::ListKind;
 
 use super::lists;
+use crate::downstream::message::edited;
 
 /// The longest name. Some clients add a prefix, and providers take 64.
 const MAX_NAME: usize = 48;
@@ -63,13 +64,13 @@ pub(super) async fn completion_with_original_name(
     params: &Params,
 ) -> Result<Params, Error> {
     let own = original_name(server, ListKind::Prompts, shown).await?;
-    let mut about = Vec::new();
     let raw = params.member("ref").unwrap_or(b"{}");
-    let edited = splice::edit_object(raw, &[Edit::Set("name", &json_string(&own))], &mut about);
-    Ok(match edited {
-        Ok(()) => params.edited(&[Edit::Set("ref", &about)], &[]),
-        Err(_) => params.clone(),
-    })
+    Ok(
+        match edited(raw, &[Edit::Set("name", &json_string(&own))]) {
+            Some(about) => params.edited(&[Edit::Set("ref", &about)], &[]),
+            None => params.clone(),
+        },
+    )
 }
 
 fn json_string(plain: &str) -> Vec<u8> {

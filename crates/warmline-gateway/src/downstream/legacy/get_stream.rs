@@ -185,7 +185,7 @@ impl ClientSession {
             && let Some((subscribed_run, subscription)) = &mut at.subscription
             && subscribed_run.as_deref() == run
         {
-            *subscription = subscribe_to_server(server, &at.sink, None);
+            *subscription = server.subscribe_shared(Arc::<GetStreamSink>::clone(&at.sink), None);
         }
     }
 }
@@ -204,7 +204,8 @@ impl GetStreamClaim {
         if let Some(at) = open.as_mut()
             && at.claim_id == self.claim_id
         {
-            let subscription = subscribe_to_server(server, &self.sink, away);
+            let subscription =
+                server.subscribe_shared(Arc::<GetStreamSink>::clone(&self.sink), away);
             at.subscription = Some((run.map(Box::from), subscription));
         }
     }
@@ -219,14 +220,4 @@ impl Drop for GetStreamClaim {
         drop(open);
         drop(left);
     }
-}
-
-/// Subscribes to a server; `away` is since when nobody has read the stream.
-pub(crate) fn subscribe_to_server(
-    server: &ServerHandle,
-    sink: &Arc<GetStreamSink>,
-    away: Option<Instant>,
-) -> Option<Subscription> {
-    let sink = Arc::<GetStreamSink>::clone(sink);
-    server.subscribe_shared(sink, away)
 }

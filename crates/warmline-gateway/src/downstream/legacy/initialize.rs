@@ -39,15 +39,13 @@ pub(super) async fn handle_initialize(
     params: Params,
 ) -> Result<Response<ResponseBody>, RequestRejection> {
     let Some(offered) = requested_version(&params) else {
-        return Err(invalid_params(
-            "Invalid params: `protocolVersion` is missing",
-        ));
+        let what = "Invalid params: `protocolVersion` is missing";
+        return Err(RequestRejection::bad_request(RpcCode::Params, what));
     };
     let capabilities = params.member("capabilities").unwrap_or(b"{}");
     if !capabilities.starts_with(b"{") {
-        return Err(invalid_params(
-            "Invalid params: `capabilities` must be an object",
-        ));
+        let what = "Invalid params: `capabilities` must be an object";
+        return Err(RequestRejection::bad_request(RpcCode::Params, what));
     }
     let begun = NewClientSession::new(context, &params, capabilities, offered)?;
     let (version, result) = match context.target.server {
@@ -67,10 +65,6 @@ pub(super) async fn handle_initialize(
     let mut response = response::ok_json(message);
     response.headers_mut().insert(SESSION_ID, ticket);
     Ok(response)
-}
-
-fn invalid_params(what: &'static str) -> RequestRejection {
-    RequestRejection::new(StatusCode::BAD_REQUEST, RpcCode::Params, what)
 }
 
 async fn server_handshake(
@@ -110,7 +104,7 @@ async fn handshake_error(server: &ServerHandle, params: &Params, error: Error) -
          use a client that speaks it, or a server that speaks older versions too",
         server.name()
     );
-    RequestRejection::new(StatusCode::BAD_REQUEST, RpcCode::Version, what)
+    RequestRejection::bad_request(RpcCode::Version, what)
         .with_data(json!({ "supported": [modern], "requested": requested }))
         .with_era_mismatch(Some(MODERN_ONLY_PHRASE))
 }

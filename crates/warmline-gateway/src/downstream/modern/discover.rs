@@ -11,13 +11,14 @@ use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::error::code::Code;
 use warmline_core::message::params::Params;
-use warmline_core::message::splice::{self, Edit};
+use warmline_core::message::splice::Edit;
 use warmline_engine::relay::{RelayCall as _, RelayHandle as _};
 use warmline_engine::{Error, ServerHandle};
 use warmline_platform::clock;
 use warmline_upstream::{ServerFacts, Transport};
 
 use super::server_call::{ModernCall, ModernCaller, failed_call_response};
+use crate::downstream::message::edited;
 use crate::downstream::{RequestContext, strip_run};
 use crate::response::rejection::RequestRejection;
 use crate::response::{self, ResponseBody};
@@ -144,11 +145,7 @@ fn rewrite_result(said: &Bytes, left: Option<Duration>) -> Bytes {
     if edits.is_empty() {
         return said.clone();
     }
-    let mut out = Vec::with_capacity(said.len());
-    match splice::edit_object(said, &edits, &mut out) {
-        Ok(()) => out.into(),
-        Err(_) => said.clone(),
-    }
+    edited(said, &edits).unwrap_or_else(|| said.clone())
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -17,12 +16,13 @@ use warmline_core::delivery::Delivery;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
 use warmline_core::message::params::Params;
-use warmline_core::message::splice::{self, Edit};
+use warmline_core::message::splice::Edit;
 use warmline_core::pool_key::Digest;
 use warmline_platform::clock;
 use warmline_store::keyring::{Keyring, Purpose};
 
 use super::tasks::{self, ClientExtensions};
+use crate::downstream::message::edited;
 use crate::response;
 use crate::response::rejection::{RequestRejection, RpcCode};
 
@@ -186,10 +186,8 @@ impl SealBinding<'_> {
             },
             _ => return Ok(result),
         };
-        let mut out = Vec::with_capacity(result.len() + sealed.len());
         let edits = [Edit::Set(member, sealed.as_bytes())];
-        splice::edit_object(&result, &edits, &mut out).map_err(|_| unreadable_result())?;
-        Ok(out.into())
+        edited(&result, &edits).ok_or_else(unreadable_result)
     }
 
     pub(super) fn seal(
@@ -230,10 +228,8 @@ impl SealBinding<'_> {
             is_valid.then(|| state.to_vec())
         });
         let what = "Invalid params: this requestState was not given to you, or is too old";
-        let foreign = || {
-            RequestRejection::new(StatusCode::BAD_REQUEST, RpcCode::Params, what)
-                .with_audit_reason("bad-state")
-        };
+        let foreign =
+            || RequestRejection::bad_request(RpcCode::Params, what).with_audit_reason("bad-state");
         state.ok_or_else(foreign).map(Some)
     }
 }

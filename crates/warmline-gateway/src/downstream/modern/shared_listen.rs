@@ -15,13 +15,14 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use warmline_core::exchange::Notification;
 use warmline_core::message::params::Params;
-use warmline_core::message::splice::{self, Edit};
+use warmline_core::message::splice::Edit;
 use warmline_engine::relay::RelayCall as _;
 use warmline_engine::{Error, ListScope, ServerHandle};
 use warmline_upstream::Listener;
 
 use super::listen::{ACKNOWLEDGED, LISTEN_TIMEOUT, METHOD};
 use crate::downstream::list_changes::LIST_CHANGES;
+use crate::downstream::message::edited;
 
 /// The lists whose changes a client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,12 +61,8 @@ impl ListKinds {
             Some((list.subscription.to_owned(), value.clone()))
         });
         let kinds = Value::Object(kinds.collect()).to_string();
-        let mut out = Vec::with_capacity(agreed.len());
         let edits = [Edit::Set("notifications", kinds.as_bytes())];
-        match splice::edit_object(agreed, &edits, &mut out) {
-            Ok(()) => out.into(),
-            Err(_) => agreed.clone(),
-        }
+        edited(agreed, &edits).unwrap_or_else(|| agreed.clone())
     }
 }
 

@@ -12,11 +12,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use warmline_core::message::params::Params;
-use warmline_core::message::splice::{self, Edit};
+use warmline_core::message::splice::Edit;
 use warmline_core::protocol::meta;
 
 use super::listen;
 use super::request_state::SealBinding;
+use crate::downstream::message::edited;
 use crate::response::rejection::RequestRejection;
 
 pub(super) const MEMBER: &str = "taskId";
@@ -109,7 +110,9 @@ impl TaskIds {
             return result;
         };
         match serde_json::from_slice::<TaskIdMember<'_>>(&result) {
-            Ok(TaskIdMember { task: Some(_) }) => with_task_id(&result, given).unwrap_or_default(),
+            Ok(TaskIdMember { task: Some(_) }) => {
+                edited(&result, &[Edit::Set(MEMBER, given)]).unwrap_or_default()
+            },
             Ok(TaskIdMember { task: None }) | Err(_) => result,
         }
     }
@@ -119,7 +122,10 @@ impl TaskIds {
         match method {
             NOTIFICATION => {
                 let named = serde_json::from_slice::<TaskIdMember<'_>>(params).ok()?;
-                with_task_id(params, self.client_id(named.task?.get())?)
+                edited(
+                    params,
+                    &[Edit::Set(MEMBER, self.client_id(named.task?.get())?)],
+                )
             },
             listen::ACKNOWLEDGED if !self.0.is_empty() => {
                 let mut agreed: Value = serde_json::from_slice(params).ok()?;
@@ -151,12 +157,6 @@ fn open_task(binding: SealBinding<'_>, raw: &[u8]) -> Option<Bytes> {
 /// An id by value: one text has several spellings in JSON.
 fn id_value(raw: impl AsRef<[u8]>) -> Value {
     serde_json::from_slice(raw.as_ref()).unwrap_or_default()
-}
-
-fn with_task_id(object: &[u8], id: &[u8]) -> Option<Bytes> {
-    let mut out = Vec::with_capacity(object.len() + id.len());
-    splice::edit_object(object, &[Edit::Set(MEMBER, id)], &mut out).ok()?;
-    Some(out.into())
 }
 
 #[cfg(test)]
