@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -330,10 +329,7 @@ fn stream_events(shared: &GatewayState) -> Response<ResponseBody> {
         Some((event_line(line), (events, stopping)))
     });
     let lines = stream::once(std::future::ready(first)).chain(following);
-    let mut response = Response::new(ResponseBody::Stream(lines.boxed()));
-    let kind = HeaderValue::from_static("application/x-ndjson");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
+    response::stream_response(lines.boxed(), "application/x-ndjson")
 }
 
 fn event_line(mut event: Value) -> Bytes {

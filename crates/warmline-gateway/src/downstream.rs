@@ -25,6 +25,7 @@ use warmline_core::era::Era;
 use warmline_core::message::envelope::MessageKind;
 use warmline_core::message::params::Params;
 use warmline_core::message::splice::Edit;
+use warmline_core::pool_key::Digest;
 use warmline_engine::Run;
 use warmline_store::keyring::Purpose;
 
@@ -49,6 +50,8 @@ use crate::response::{self, ResponseBody};
 pub(crate) struct RequestContext<'a> {
     pub(crate) shared: &'a Arc<GatewayState>,
     pub(crate) subject: Subject,
+    /// Whose quota the request counts against; `None` without authentication.
+    pub(crate) identity: Option<Digest>,
     pub(crate) target: RequestTarget<'a>,
     /// Whether the client uses the endpoint of all servers, whichever server its request goes to.
     pub(crate) is_aggregate: bool,
@@ -71,6 +74,7 @@ impl<'a> RequestContext<'a> {
         Self {
             audited: shared.audit.is_some().then(Arc::default),
             shared,
+            identity: subject.quota_key(),
             subject,
             is_aggregate: target.server.is_none(),
             target,
@@ -116,7 +120,10 @@ impl<'a> RequestContext<'a> {
     }
 
     pub(crate) fn reply_budget(&self) -> IdentityReplyBudget {
-        IdentityReplyBudget::new(&self.shared.limiter, self.subject.quota_key())
+        IdentityReplyBudget {
+            limiter: Arc::clone(&self.shared.limiter),
+            identity: self.identity,
+        }
     }
 
     /// The name of the run that the request is for, if anything names one: the path, a header, `_meta`, or

@@ -301,7 +301,7 @@ async fn read_message(
     let stated = unread.as_ref().and_then(|body| body.size_hint().exact());
     let stated = stated.and_then(|stated| usize::try_from(stated).ok());
     let expected = stated.map_or(limit, |stated| stated.min(limit));
-    let identity = context.subject.quota_key();
+    let identity = context.identity;
     let reserved = identity
         .map_or(Ok(()), |identity| {
             limiter.charge_identity(context.permit, identity)

@@ -262,8 +262,7 @@ fn servers(shared: &GatewayState) -> Response<ResponseBody> {
 }
 
 fn page(status: StatusCode, kind: HeaderValue, text: String) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(text.into()));
-    *response.status_mut() = status;
+    let mut response = response::json_response(status, text);
     set_headers(&mut response, kind);
     response
 }

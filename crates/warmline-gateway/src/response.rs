@@ -116,6 +116,33 @@ impl http_body::Body for ResponseBody {
     }
 }
 
+/// A response body that keeps its request in flight until the client has read it.
+pub(crate) struct TrackedBody<G> {
+    pub(crate) body: ResponseBody,
+    #[expect(dead_code, reason = "dropping it ends the request")]
+    pub(crate) guard: G,
+}
+
+impl<G: Unpin> http_body::Body for TrackedBody<G> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 fn data_frame(data: Option<Bytes>) -> Option<Result<Frame<Bytes>, Infallible>> {
     data.map(|data| Ok(Frame::data(data)))
 }
@@ -240,6 +267,17 @@ pub(crate) fn ok_json(body: impl Into<Bytes>) -> Response<ResponseBody> {
 pub(crate) fn json_response(status: StatusCode, body: impl Into<Bytes>) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(body.into()));
     *response.status_mut() = status;
+    response
+}
+
+/// A stream that belongs to no request.
+pub(crate) fn stream_response(
+    stream: BoxStream<'static, Bytes>,
+    kind: &'static str,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Stream(stream));
+    let kind = HeaderValue::from_static(kind);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 

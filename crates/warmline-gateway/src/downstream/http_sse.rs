@@ -90,7 +90,7 @@ impl HttpSseStage {
 
 impl HttpSseSession {
     fn belongs_to(&self, context: &RequestContext<'_>) -> bool {
-        self.owner == context.subject.quota_key()
+        self.owner == context.identity
             && self.run.as_deref() == context.target.run
             && self.server.as_deref() == context.target.server
     }
@@ -181,7 +181,7 @@ pub(crate) fn open_stream(context: &RequestContext<'_>) -> Response<ResponseBody
     let path = format!("{}messages", path.strip_suffix("sse").unwrap_or(path));
     let first = format!("event: endpoint\ndata: {path}?session={name}\n\n");
     let session = Arc::new(HttpSseSession {
-        owner: context.subject.quota_key(),
+        owner: context.identity,
         peer: context.peer,
         run: context.target.run.map(str::to_owned),
         server: context.target.server.map(str::to_owned),

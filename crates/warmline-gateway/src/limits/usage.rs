@@ -198,18 +198,11 @@ pub(crate) fn is_large_reply(reply: &Bytes) -> bool {
 /// from a server until their client has read them. A reply without room waits at its server.
 #[derive(Clone)]
 pub(crate) struct IdentityReplyBudget {
-    limiter: Arc<ListenerLimiter>,
-    identity: Option<Digest>,
+    pub(crate) limiter: Arc<ListenerLimiter>,
+    pub(crate) identity: Option<Digest>,
 }
 
 impl IdentityReplyBudget {
-    pub(crate) fn new(limiter: &Arc<ListenerLimiter>, identity: Option<Digest>) -> Self {
-        Self {
-            limiter: Arc::clone(limiter),
-            identity,
-        }
-    }
-
     fn usage(&self) -> Option<Arc<Usage>> {
         Some(self.limiter.identities.of(self.identity?))
     }

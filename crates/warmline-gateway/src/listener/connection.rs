@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -30,8 +29,8 @@ use crate::listener::local_socket::LocalListener;
 use crate::listener::rejection::record_rejected_connection;
 use crate::listener::tls::ReloadingTlsAcceptor;
 use crate::metrics::{RejectionReason, UndeliveredReason};
-use crate::response::ResponseBody;
 use crate::response::stream::ResponseStream;
+use crate::response::{ResponseBody, TrackedBody};
 use crate::shutdown::wait_for_stop;
 use crate::{GatewayOptions, GatewayState, StartError};
 
@@ -156,7 +155,7 @@ impl ConnectionRequests {
         body: ResponseBody,
         guard: InFlightRequestGuard,
         responses: &UnfinishedResponses,
-    ) -> TrackedBody {
+    ) -> TrackedBody<InFlightRequestGuard> {
         let answers_no_call = match &body {
             ResponseBody::Events(events) => {
                 *self.response_stream.lock() = Some(Arc::downgrade(events));
@@ -168,10 +167,7 @@ impl ConnectionRequests {
         let is_not_a_response = answers_no_call || responses.calls_cut.load(Ordering::Relaxed);
         self.is_not_a_response
             .store(is_not_a_response, Ordering::Relaxed);
-        TrackedBody {
-            body,
-            _guard: guard,
-        }
+        TrackedBody { body, guard }
     }
 
     /// Drives the call behind the response. Hyper does not poll the body while the client reads
@@ -251,32 +247,6 @@ impl<'a> UnfinishedResponseGuard<'a> {
 impl Drop for UnfinishedResponseGuard<'_> {
     fn drop(&mut self) {
         self.set_unfinished(false);
-    }
-}
-
-/// A response body that keeps its request in flight until the client has read it.
-struct TrackedBody {
-    body: ResponseBody,
-    _guard: InFlightRequestGuard,
-}
-
-impl http_body::Body for TrackedBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -149,13 +149,11 @@ const REFUSALS: &[Rule] = &[(
     &["warmline-gateway"],
     &["Response::new", "Response::builder"],
     &[
-        "warmline-gateway/response/error_response.rs",
+        "warmline-gateway/response.rs",
         "warmline-gateway/response/stream.rs",
-        "warmline-gateway/ops/pages.rs",
-        "warmline-gateway/admin/events.rs",
     ],
-    "error_response.rs makes every refusal, with its lines for the log and the audit; others make \
-      streams and pages",
+    "response.rs makes every refusal, with its lines for the log and the audit; the other makes \
+      streams",
 )];
 
 /// In `warmline-upstream`: who knows nothing of whom. Transports carry bytes of either era, and a

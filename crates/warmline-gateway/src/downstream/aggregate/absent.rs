@@ -264,7 +264,7 @@ pub(super) struct MemberQuery {
 
 impl MemberQuery {
     pub(super) fn new(context: &RequestContext<'_>, era: Era) -> Self {
-        let caller = context.subject.quota_key();
+        let caller = context.identity;
         Self {
             shared: Arc::clone(context.shared),
             caller: caller.unwrap_or(Digest::new([0; 16])),

@@ -104,7 +104,7 @@ impl ClientSession {
     pub(super) fn new(context: &RequestContext<'_>, ticket: Option<SessionTicket>) -> Self {
         Self {
             ticket,
-            identity: context.subject.quota_key(),
+            identity: context.identity,
             target: (
                 context.target.run.map(Box::from),
                 context.target.server.map(Box::from),
@@ -124,7 +124,7 @@ impl ClientSession {
     }
 
     fn belongs_to(&self, context: &RequestContext<'_>) -> bool {
-        self.identity == context.subject.quota_key()
+        self.identity == context.identity
             && self.target.0.as_deref() == context.target.run
             && self.target.1.as_deref() == context.target.server
     }
