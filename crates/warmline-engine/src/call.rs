@@ -8,18 +8,14 @@
 //! takes, and needs no task, no JSON tree and no round trip of ours. Awaiting the builder allocates its
 //! future once. `benches/lease.rs` and `tests/cost` hold the numbers.
 
-mod acquire;
 pub(crate) mod builder;
 mod client_state;
-mod errors;
-pub(crate) mod exclusive_session;
 mod failure;
-mod listener;
+mod lease;
 pub(crate) mod lists;
 pub(crate) mod output;
 pub(crate) mod route;
 pub(crate) mod server_handle;
-mod state_loss;
 pub(crate) mod stream;
 
 use std::future::{Future, poll_fn};
@@ -35,31 +31,30 @@ use warmline_core::error::code::Reason;
 use warmline_core::exchange::{
     AttemptResult, Deadlines, DeliveryFailure, Diagnostic, Reply, Request,
 };
+use warmline_core::policy::Policy;
 use warmline_core::pool::{EndReason, LeaseMode, LeaseOutcome};
 use warmline_core::retry::{self, AttemptHistory, IdempotencyQuery};
 use warmline_core::state_loss::StateLossAction;
+use warmline_core::tool_names::is_tool_allowed;
 
 use crate::context::draining_diagnostic;
+use crate::engine::random_hex;
 use crate::error::Result;
 use crate::metrics::{CallOutcome, CallRecorder, HealCause, HealResult};
 use crate::run_state::{self, RunGuard, RunUse};
 use crate::server_state::ServerState;
-use crate::session_factory::{ClientState, SessionFactory};
+use crate::session_factory::{CallCountGuard, SessionLease};
 use crate::settings::ServerSettings;
-use crate::tools;
 use warmline_platform::clock::{self, Instant};
-use warmline_pool::Lease;
 
-use builder::CallRequest;
+use builder::{CallRequest, CallResponse};
 use client_state::PendingSubscribeGuard;
 pub(crate) use client_state::send_cleanup_requests;
-use exclusive_session::ExclusiveSession;
 use failure::FailedAttempt;
-use listener::AttemptListener;
-use lists::{known_list_owner, list_owner};
-use output::{CallResponse, outcome_of_result};
-use route::Route;
+use route::{Route, known_list_owner, list_owner};
 use server_handle::CallerContext;
+use server_handle::ExclusiveSession;
+use stream::AttemptListener;
 
 /// Executes a call until its result, on the session that its caller holds or on one that the pool
 /// leases.
@@ -77,10 +72,7 @@ pub(crate) async fn execute(
     call.exclusive = exclusive;
     server.unbudgeted_calls.fetch_add(1, Ordering::Relaxed);
     // Dropped after the call: when the calls of a run are over, so are their leases.
-    let admitted = match admit(caller) {
-        Ok(admitted) => admitted,
-        Err(stopped) => return Err(call.stopped_error(stopped)),
-    };
+    let admitted = admit(caller).map_err(|stopped| call.stopped_error(stopped))?;
     let on_lease = exclusive.map(|held| held.holder.begin_call());
     let mut overhead = Duration::ZERO;
     // Pinned here, so that the wrappers hold no copy of the future.
@@ -109,7 +101,6 @@ fn time_polls<F: Future>(
     })
 }
 
-/// Why a call has no result of its own.
 enum CallStop {
     /// Its run has ended.
     NotAdmitted(Diagnostic),
@@ -151,13 +142,14 @@ fn check_allowed(
     caller.engine.check_open()?;
     let rules = caller.engine.ruling_settings(server);
     rules.check_enabled(&server.name)?;
-    let policy = &rules.policy;
+    let Policy { allow, deny, .. } = &rules.policy;
     let what = match &request.tool {
-        Some(tool) if !tools::may_call(policy, tool) => {
+        _ if allow.is_empty() && deny.is_empty() => return Ok(()),
+        Some(tool) if !is_tool_allowed(allow, deny, tool) => {
             format!("`{tool}` of `{}` may not be called", server.name)
         },
         // The server might read a denied name into it.
-        None if request.is_tool_call() && !(policy.allow.is_empty() && policy.deny.is_empty()) => {
+        None if request.is_tool_call() => {
             format!("a call of `{}` has to name its tool by a text", server.name)
         },
         Some(_) | None => return Ok(()),
@@ -172,10 +164,8 @@ fn check_allowed(
 struct CallState<'a> {
     caller: &'a CallerContext,
     server: &'a Arc<ServerState>,
-    /// The settings in force when the call began.
     settings: Arc<ServerSettings>,
     request: CallRequest,
-    /// The request changes what clients want of a session.
     changes_client_state: bool,
     deadlines: Deadlines,
     history: AttemptHistory,
@@ -202,7 +192,6 @@ struct CallState<'a> {
     metrics: Option<CallRecorder>,
 }
 
-/// What follows an attempt.
 enum AttemptOutcome {
     Done(Result<CallResponse>),
     Retry(Request),
@@ -215,13 +204,13 @@ impl<'a> CallState<'a> {
         request: CallRequest,
         metrics: Option<CallRecorder>,
     ) -> Result<Self> {
-        let settings = server.settings();
+        let settings = server.settings.load_full();
         let deadlines = request.deadlines(&settings.policy);
         let mut call = Self {
             caller,
             server,
             settings,
-            changes_client_state: ClientState::is_changed_by(&request.method),
+            changes_client_state: request.changes_client_state(),
             request,
             deadlines,
             history: AttemptHistory::default(),
@@ -274,7 +263,7 @@ impl<'a> CallState<'a> {
         let params = match &asked.call_id {
             Some(id) => retry::with_attempt_meta(&asked.params, id, 1),
             None if self.settings.policy.dedupe_by_call_id => {
-                retry::with_attempt_meta(&asked.params, &fresh_call_id(), 1)
+                retry::with_attempt_meta(&asked.params, &random_hex(), 1)
             },
             None => asked.params.clone(),
         };
@@ -296,8 +285,8 @@ impl<'a> CallState<'a> {
     async fn attempt(
         &mut self,
         route: &Route,
-        lease: Lease<SessionFactory>,
-        mut request: Request,
+        lease: SessionLease,
+        request: Request,
     ) -> AttemptOutcome {
         let setup = route.setup();
         let action = self.state_loss_action(&lease);
@@ -320,12 +309,12 @@ impl<'a> CallState<'a> {
         self.last_delivery = None;
         self.in_flight = true;
         let tool = self.request.tool.as_ref();
-        let count_guard = tool.map(|_| setup.count_call_on_drop());
-        request.deadlines = Deadlines {
+        let count_guard = tool.map(|_| CallCountGuard(setup));
+        let request = request.with_deadlines(Deadlines {
             idle: self.deadlines.idle,
             total: self.time_left(began).min(self.deadlines.total),
-        };
-        let result = lease.session.call(request, &listener).await;
+        });
+        let result = lease.session.upstream.call(request, &listener).await;
         drop(count_guard);
         self.in_flight = false;
         match result {
@@ -344,8 +333,7 @@ impl<'a> CallState<'a> {
                     DeliveryFailure::Unknown => (Delivery::Unknown, copy),
                 };
                 self.last_delivery = Some(delivery);
-                self.saw_session_lost |=
-                    state_loss::lost_session_state(&lease, &failure.diagnostic);
+                self.saw_session_lost |= lease::lost_session_state(&lease, &failure.diagnostic);
                 let failed = FailedAttempt {
                     delivery,
                     request,
@@ -364,38 +352,6 @@ impl<'a> CallState<'a> {
         self.deadline.saturating_duration_since(now)
     }
 
-    /// Waits out the pause that the server asked this identity for, unless it is longer than a call
-    /// waits for a session.
-    async fn wait_for_cooldown(&mut self) -> Result<(), Diagnostic> {
-        let context = &self.caller.engine.context;
-        let identity = self.caller.identity.id;
-        let Some(left) = self.server.cooldown_left(identity, || context.tick()) else {
-            return Ok(());
-        };
-        let mut diagnostic = if left > self.remaining_wait() {
-            let what = format!(
-                "`{}` asked for a pause of another {} s, longer than a call waits",
-                self.server.name,
-                left.as_secs_f64().ceil()
-            );
-            Diagnostic::new(Reason::Overloaded, what)
-                .with_hint("call again after the pause, or raise `wait`")
-        } else if clock::after(left) >= self.deadline {
-            self.timeout_diagnostic("the server asked for a longer pause")
-        } else {
-            clock::sleep(left).await;
-            self.queued_for = self.queued_for.saturating_add(left);
-            return Ok(());
-        };
-        diagnostic.retry_after = Some(left);
-        Err(diagnostic)
-    }
-
-    /// The time that this call may still wait before it is sent.
-    fn remaining_wait(&self) -> Duration {
-        self.settings.policy.wait.saturating_sub(self.queued_for)
-    }
-
     fn classify_idempotency(&self, route: &Route, hints: Option<retry::ToolHints>) -> Idempotency {
         let cached = || {
             let tool = self.request.tool.as_ref()?;
@@ -412,13 +368,13 @@ impl<'a> CallState<'a> {
             hints: hints.or_else(cached),
             caller: self.request.idempotency,
         };
-        retry::call_idempotency(&query, &self.server.policy())
+        retry::call_idempotency(&query, &self.server.settings.load().policy)
     }
 
     fn handle_reply(
         &mut self,
         route: &Route,
-        mut lease: Lease<SessionFactory>,
+        mut lease: SessionLease,
         reply: Reply,
         (action, idempotency): (StateLossAction, Idempotency),
     ) -> AttemptOutcome {
@@ -475,7 +431,7 @@ impl<'a> CallState<'a> {
     }
 
     /// Settles a lease after a reply. State that a run left in a key that ended meanwhile is lost.
-    fn settle_lease(&self, route: &Route, lease: Lease<SessionFactory>, left_state: bool) {
+    fn settle_lease(&self, route: &Route, lease: SessionLease, left_state: bool) {
         let ended = lease.settle_and_check_end(LeaseOutcome::Answered {
             stateful: left_state,
         });
@@ -488,9 +444,21 @@ impl<'a> CallState<'a> {
     }
 }
 
-/// The id that all attempts of one call share.
-fn fresh_call_id() -> String {
-    crate::engine::random_hex()
+/// Whether a result says that the tool failed. Only a result with the member's name is parsed.
+fn outcome_of_result(result: &[u8]) -> CallOutcome {
+    #[derive(serde::Deserialize)]
+    struct ToolErrorFlag {
+        #[serde(default, rename = "isError")]
+        is_error: bool,
+    }
+    let named = memchr::memmem::find(result, b"\"isError\"").is_some();
+    let failed =
+        named && serde_json::from_slice::<ToolErrorFlag>(result).is_ok_and(|flag| flag.is_error);
+    if failed {
+        CallOutcome::ToolError
+    } else {
+        CallOutcome::Ok
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use warmline_store::keyring::Keyring;
 use warmline_store::{Records, StoreFactory};
 use warmline_upstream::Upstream;
 
-/// What the engine and its session factory both need.
 #[derive(Debug)]
 pub(crate) struct EngineContext {
     pub(crate) upstream: Upstream,
@@ -36,7 +35,6 @@ pub(crate) const OPEN: u8 = 0;
 pub(crate) const DRAINING: u8 = 1;
 pub(crate) const CLOSED: u8 = 2;
 
-/// Refuses calls while the engine drains.
 pub(crate) fn draining_diagnostic() -> Diagnostic {
     Diagnostic::new(Reason::Draining, "this engine is shutting down")
 }

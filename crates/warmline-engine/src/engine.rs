@@ -1,11 +1,9 @@
 //! The engine that all handles share. It owns the servers, the live runs and the pool.
 
 pub(crate) mod maintenance;
-mod run_end;
 mod server_changes;
 mod shutdown;
 mod snapshot;
-mod undeclared_server;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,19 +14,19 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
-use warmline_core::policy::EngineLimits;
 use warmline_core::pool::EndReason;
 use warmline_core::pool_key::{Digest, RunId};
 use warmline_core::time::Tick;
+use warmline_core::tool_names::matches_any_pattern;
 
 use crate::context::{CLOSED, EngineContext};
 use crate::credentials::CallerIdentity;
 use crate::error::{Error, Result};
-use crate::events::{Event, Events, Fingerprint, RunEnd};
+use crate::events::{Event, Fingerprint, RunEnd};
 use crate::identity::{IdentityExtractor, IdentityName};
 use crate::lease::LeaseRegistry;
-use crate::metrics::{ServerMetrics, Snapshot};
-use crate::run_state::quota::RunQuota;
+use crate::metrics::ServerMetrics;
+use crate::run_state::RunQuota;
 use crate::run_state::{CancelSignal, RunState};
 use crate::server::Server;
 use crate::server_state::{KeyedClientProfile, ServerState};
@@ -40,17 +38,16 @@ use warmline_pool::Pool;
 use warmline_store::keyring::{Purpose, random_bytes};
 
 pub(crate) use maintenance::Maintenance;
-use run_end::{PendingRunEnd, end_if_idle, end_pending};
-pub(crate) use run_end::{end_in_background, end_run};
+pub(crate) use server_changes::UndeclaredServer;
 pub use server_changes::{ServerChanges, ServerSetWatcher};
-pub(crate) use undeclared_server::UndeclaredServer;
+use shutdown::{PendingRunEnd, end_if_idle, end_pending};
+pub(crate) use shutdown::{end_in_background, end_run};
+pub(crate) use snapshot::engine_snapshot;
 
-/// What all handles share.
 pub(crate) struct Engine {
     pub(crate) servers: ArcSwap<HashMap<Arc<str>, Arc<ServerState>>>,
     /// All servers in use, also removed and undeclared ones.
     pub(crate) registry: ServerRegistry,
-    /// Counts changes of the servers.
     pub(crate) server_changes: watch::Sender<u64>,
     pub(crate) runs: Mutex<HashMap<RunId, Arc<RunState>>>,
     /// The same runs for lookups without a lock.
@@ -82,26 +79,11 @@ impl Engine {
         self.context.tick()
     }
 
-    pub(crate) fn pool(&self) -> &Pool<SessionFactory> {
-        &self.pool
-    }
-
-    pub(crate) fn events(&self) -> &Events {
-        &self.context.events
-    }
-
-    pub(crate) fn limits(&self) -> &EngineLimits {
-        &self.context.limits
-    }
-
-    pub(crate) fn context(&self) -> &Arc<EngineContext> {
-        &self.context
-    }
-
-    /// Checks that calls are admitted.
     pub(crate) fn check_open(self: &Arc<Self>) -> Result<(), Diagnostic> {
         self.context.closed_diagnostic().map_or(Ok(()), Err)?;
-        self.maintenance.start(self);
+        if !self.maintenance.running.load(Ordering::Relaxed) {
+            self.maintenance.start(self);
+        }
         Ok(())
     }
 
@@ -113,16 +95,18 @@ impl Engine {
     /// another. But the latest declaration of a name decides what may be called.
     pub(crate) fn ruling_settings(&self, server: &ServerState) -> Arc<ServerSettings> {
         if server.has_own_rules() {
-            return server.settings();
+            return server.settings.load_full();
         }
         if let Some(newest) = self.servers.load().get(&server.name) {
-            return newest.settings();
+            return newest.settings.load_full();
         }
         let last = self.maintenance.last_removed(&server.name);
-        last.map_or_else(|| server.settings(), |last| last.settings())
+        last.map_or_else(
+            || server.settings.load_full(),
+            |last| last.settings.load_full(),
+        )
     }
 
-    /// Checks that the rules let a server be called.
     pub(crate) fn check_usable(&self, server: &ServerState) -> Result<(), Diagnostic> {
         self.ruling_settings(server).check_enabled(&server.name)
     }
@@ -145,8 +129,7 @@ impl Engine {
     }
 
     fn check_allowed(&self, name: &str) -> Result<(), Diagnostic> {
-        if self.allowed_servers.is_empty() || crate::tools::matches_any(&self.allowed_servers, name)
-        {
+        if self.allowed_servers.is_empty() || matches_any_pattern(&self.allowed_servers, name) {
             return Ok(());
         }
         let what = format!("`{name}` is not among the servers that may be called");
@@ -172,7 +155,7 @@ impl Engine {
 
     fn new_server_state(&self, server: Server, metrics: Arc<ServerMetrics>) -> Arc<ServerState> {
         let events = self.context.events.clone();
-        let entry = ServerState::new(server, metrics, events, self.limits().list_horizon);
+        let entry = ServerState::new(server, metrics, events, self.context.limits.list_horizon);
         self.registry.insert(&entry);
         entry
     }
@@ -230,12 +213,12 @@ impl Engine {
             self.end_shared_sessions(entry);
             self.schedule_disabled_cleanup(&entry.name);
         }
-        let most = entry.policy().max_sessions;
+        let most = entry.settings.load().policy.max_sessions;
         self.pool.set_server_max_sessions(&entry.name, most);
         self.pool
             .spares()
             .update_wanted(|setup| Arc::ptr_eq(&setup.server, entry));
-        let waiters = self.limits().waiters_per_key;
+        let waiters = self.context.limits.waiters_per_key;
         for cell in self.pool.entries() {
             let setup = &cell.setup;
             if !Arc::ptr_eq(&setup.server, entry) {
@@ -326,20 +309,8 @@ impl Engine {
         });
     }
 
-    pub(crate) fn session_factory(&self) -> &Arc<SessionFactory> {
-        &self.session_factory
-    }
-
     pub(crate) fn live_runs(&self) -> Vec<Arc<RunState>> {
         self.runs.lock().values().cloned().collect()
-    }
-
-    pub(crate) fn servers(&self) -> arc_swap::Guard<Arc<HashMap<Arc<str>, Arc<ServerState>>>> {
-        self.servers.load()
-    }
-
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        snapshot::engine_snapshot(self)
     }
 
     /// Runs a call outside runs until its result, or until the engine cancels it.

@@ -32,7 +32,6 @@ struct ErrorDetails {
     cause: Option<ErrorCause>,
 }
 
-/// The cause, as an error.
 #[derive(Clone, Debug)]
 struct ErrorCause(String);
 

@@ -7,18 +7,15 @@
 //! twice. Identities, runs and session ids appear as fingerprints; secrets, arguments and results
 //! never appear.
 
-mod broadcast;
 mod event_log;
-mod log_throttle;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use broadcast::{EventItem, EventSubscription, Events};
 use event_log::LogLine;
-pub use event_log::log_acquire;
+pub use event_log::{EventItem, EventSubscription, Events};
 use serde::{Serialize, Serializer};
 use tracing::Level;
 use warmline_core::delivery::Delivery;
@@ -28,7 +25,7 @@ use warmline_core::pool::breaker::BreakerState;
 use warmline_core::pool_key::PoolKey;
 use warmline_core::word_enum::word_enum;
 
-pub use crate::fingerprint::{Fingerprint, ShortId};
+pub use crate::identity::{Fingerprint, ShortId};
 use crate::metrics::{
     BreakerScope, CheckResult, ChildEnd, HealCause, MethodLabel, OpenResult, RefreshResult,
     StoreOperation,
@@ -193,7 +190,9 @@ events! {
         of session,
         /// Why.
         why: EndReason,
-    } => Level::DEBUG, closed_message(*why), { reason: why.as_str() };
+    } => Level::DEBUG,
+        if *why == EndReason::Retained { "session left to its record" } else { "session closed" },
+        { reason: why.as_str() };
     /// A session is over here, and the server did not confirm that: it may still hold it.
     SessionNotEnded = "not-ended" {
         of session,
@@ -205,7 +204,8 @@ events! {
         of session,
         /// What showed it.
         cause: HealCause,
-    } => loss_level(*cause), "session gone",
+    // The exit of a child has a line of its own.
+    } => if *cause == HealCause::ChildExit { Level::DEBUG } else { Level::WARN }, "session gone",
         { reason: cause.as_str(), throttle: [cause.as_str(), ""] };
     /// A lost session was replaced: `session.generation` is the new one.
     SessionHealed = "healed" {
@@ -326,7 +326,10 @@ events! {
         identity: Option<Fingerprint>,
         /// The result.
         result: RefreshResult,
-    } => refresh_level(*result), "credential refreshed",
+    } => match result {
+            RefreshResult::Renewed | RefreshResult::Unchanged => Level::INFO,
+            RefreshResult::Failed | RefreshResult::TimedOut => Level::WARN,
+        }, "credential refreshed",
         { how: result.as_str(), identity: *identity };
     /// A store operation failed; sessions go on in memory.
     StoreFailed = "store-trouble" {
@@ -380,7 +383,7 @@ events! {
         how: ChildEnd,
         /// Its status and its last output.
         what: Arc<str>,
-    } => exit_level(*how), "child exited",
+    } => if *how == ChildEnd::Closed { Level::DEBUG } else { Level::WARN }, "child exited",
         { how: how.as_str(), what: &**what, throttle: [how.as_str(), ""] };
     /// A server's list of tools, prompts or resources changed.
     ListChanged = "list-changed" {
@@ -415,21 +418,6 @@ impl Event {
     }
 }
 
-fn closed_message(why: EndReason) -> &'static str {
-    match why == EndReason::Retained {
-        true => "session left to its record",
-        false => "session closed",
-    }
-}
-
-/// The exit of a child has a line of its own.
-fn loss_level(cause: HealCause) -> Level {
-    match cause == HealCause::ChildExit {
-        true => Level::DEBUG,
-        false => Level::WARN,
-    }
-}
-
 const fn breaker_level(state: BreakerState) -> Level {
     match state {
         BreakerState::Open => Level::WARN,
@@ -443,20 +431,6 @@ const fn run_end_level(why: RunEnd) -> Level {
         RunEnd::StateLost => Level::WARN,
         RunEnd::IdleTooLong => Level::INFO,
         RunEnd::Ended | RunEnd::Dropped | RunEnd::Closed | RunEnd::Detached => Level::DEBUG,
-    }
-}
-
-const fn refresh_level(result: RefreshResult) -> Level {
-    match result {
-        RefreshResult::Renewed | RefreshResult::Unchanged => Level::INFO,
-        RefreshResult::Failed | RefreshResult::TimedOut => Level::WARN,
-    }
-}
-
-fn exit_level(how: ChildEnd) -> Level {
-    match how == ChildEnd::Closed {
-        true => Level::DEBUG,
-        false => Level::WARN,
     }
 }
 

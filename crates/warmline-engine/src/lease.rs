@@ -17,7 +17,7 @@ use crate::context::EngineContext;
 use crate::events::SessionRef;
 use crate::run_state::{self, RunGuard, RunState, RunUse};
 use crate::server_state::ServerState;
-use crate::session_factory::SessionFactory;
+use crate::session_factory::SessionLease;
 use warmline_platform::clock::{self, Instant};
 use warmline_platform::lock::Mutex;
 use warmline_pool::Lease;
@@ -27,7 +27,6 @@ use warmline_pool::Lease;
 #[derive(Default)]
 pub(crate) struct LeaseRegistry(Mutex<HashMap<usize, Weak<LeaseHolder>>>);
 
-/// The state that all clones of a lease share.
 pub(crate) struct LeaseHolder {
     registry: Arc<LeaseRegistry>,
     context: Arc<EngineContext>,
@@ -44,8 +43,7 @@ pub(crate) struct LeaseHolder {
 }
 
 struct LeaseHolderState {
-    /// None once the lease is over.
-    lease: Option<Lease<SessionFactory>>,
+    lease: Option<SessionLease>,
     /// Keeps the run from becoming idle.
     run_guard: Option<RunGuard>,
     calls: u32,
@@ -61,7 +59,7 @@ impl LeaseHolder {
         context: &Arc<EngineContext>,
         run: Option<&Arc<RunState>>,
         server: &Arc<ServerState>,
-        lease: Lease<SessionFactory>,
+        lease: SessionLease,
     ) -> Result<Arc<Self>, Diagnostic> {
         let run_guard = run.map(|run| run.admit(context, RunUse::Session));
         let has_pending_loss = run.is_some_and(|run| run.has_pending_loss(&server.name));
@@ -91,7 +89,7 @@ impl LeaseHolder {
         self.state.lock().lease.is_some()
     }
 
-    pub(crate) fn join_lease(&self) -> Result<Lease<SessionFactory>, Diagnostic> {
+    pub(crate) fn join_lease(&self) -> Result<SessionLease, Diagnostic> {
         let joined = self.state.lock().lease.as_ref().and_then(Lease::sublease);
         joined.ok_or_else(|| {
             // The session may have been lost between two calls.

@@ -66,7 +66,6 @@ pub(crate) struct ListAgeLimit {
     pub(crate) call_count: u32,
     /// Whether a call since the read invalidates the list: the server reports no changes.
     pub(crate) is_invalidated_by_calls: bool,
-    /// Whether the list expires when the server says so.
     pub(crate) honors_server_ttl: bool,
 }
 

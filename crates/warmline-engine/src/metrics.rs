@@ -4,34 +4,35 @@
 //! takes no lock and reads no map for them, and adds a few atomic additions. All labels are
 //! [closed sets](WordEnum).
 
-mod call_recorder;
 mod counters;
 mod definitions;
-mod histogram;
 mod labels;
-mod server_status;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-pub use call_recorder::CallRecorder;
 pub use counters::{
-    Counter, Gauge, Labeled, LabeledCounter, LabeledGauge, LastOccurrence, TwoLabelCounter,
-    TwoLabelGauge,
+    Counter, Gauge, Histogram, HistogramSnapshot, HistogramUnit, Labeled, LabeledCounter,
+    LabeledGauge, LastOccurrence, TwoLabelCounter, TwoLabelGauge,
 };
 pub use definitions::{EngineMetrics, METRICS, Metric, MetricKind, ServerMetrics};
-pub use histogram::{Histogram, HistogramSnapshot, HistogramUnit};
 pub use labels::{
     AcquireOutcome, BreakerScope, CallDelivery, CallOutcome, CheckResult, ChildEnd, HealCause,
     HealResult, MethodLabel, OpenResult, RefreshResult, SessionState, StoreOperation, StoreResult,
 };
-pub use server_status::{ServerCondition, ServerFailure, ServerStatus};
-pub use snapshot::{MetricSample, RunStatus, SampleValue, ServerSamples, SessionStatus, Snapshot};
+pub use snapshot::{
+    MetricSample, RunStatus, SampleValue, ServerCondition, ServerFailure, ServerSamples,
+    ServerStatus, SessionStatus, Snapshot,
+};
+use warmline_core::delivery::Delivery;
+use warmline_core::error::code::Code;
 pub use warmline_core::word_enum::WordEnum;
 
+use warmline_platform::clock::{self, Instant};
 use warmline_platform::lock::Mutex;
 
 /// The metrics of one engine.
@@ -42,7 +43,6 @@ pub struct Metrics {
     pub engine: EngineMetrics,
 }
 
-/// The metrics of a server, which are shown while anybody uses them.
 #[derive(Debug)]
 struct ServerMetricsEntry {
     metrics: Arc<ServerMetrics>,
@@ -114,6 +114,127 @@ impl Metrics {
             servers: servers.collect(),
             engine: self.engine.samples(),
             ..Snapshot::default()
+        }
+    }
+}
+
+/// A call under way. Dropped, it counts as cancelled.
+#[derive(Debug)]
+pub struct CallRecorder {
+    metrics: Arc<ServerMetrics>,
+    /// What was asked for.
+    pub method: MethodLabel,
+    started_at: Instant,
+    /// How often it was sent.
+    pub attempts: u32,
+    /// The delivery if the caller gives up now.
+    delivery_if_dropped: Delivery,
+    is_finished: bool,
+}
+
+impl CallRecorder {
+    /// Starts counting.
+    pub fn start(metrics: &Arc<ServerMetrics>, method: &str) -> Self {
+        metrics.calls_started.increment();
+        Self {
+            metrics: Arc::clone(metrics),
+            method: MethodLabel::from_method(method),
+            started_at: clock::now(),
+            attempts: 0,
+            delivery_if_dropped: Delivery::Unsent,
+            is_finished: false,
+        }
+    }
+
+    /// An attempt begins: from now on a dropped call may have been executed.
+    pub fn record_attempt(&mut self) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.metrics.attempts.increment();
+        self.delivery_if_dropped = Delivery::Unknown;
+    }
+
+    /// The time since the start.
+    pub fn elapsed(&self) -> Duration {
+        clock::now().saturating_duration_since(self.started_at)
+    }
+
+    /// The call was answered.
+    pub fn finish_answered(mut self, outcome: CallOutcome) {
+        self.finish(outcome, Delivery::Answered, None);
+    }
+
+    /// The call ended with an error.
+    pub fn finish_failed(mut self, delivery: Delivery, code: Code) {
+        self.finish(call_outcome(delivery, code), delivery, Some(code));
+    }
+
+    fn finish(&mut self, outcome: CallOutcome, delivery: Delivery, code: Option<Code>) {
+        self.is_finished = true;
+        let metrics = &self.metrics;
+        metrics.calls.increment(self.method, outcome);
+        metrics
+            .call_deliveries
+            .increment(self.call_delivery(delivery, code));
+        if let Some(code) = code {
+            metrics.failures.increment(delivery, code);
+        }
+        metrics.call_time.record_time(self.elapsed());
+    }
+
+    /// The delivery that is counted. Whether a call ran that its caller gave up matters to nobody, and
+    /// a request that only listens runs nothing.
+    fn call_delivery(&self, delivery: Delivery, code: Option<Code>) -> CallDelivery {
+        let is_given_up =
+            code == Some(Code::Cancelled) || matches!(self.method, MethodLabel::Listen);
+        if is_given_up && delivery == Delivery::Unknown {
+            CallDelivery::Cancelled
+        } else {
+            CallDelivery::from_delivery(delivery)
+        }
+    }
+}
+
+impl Drop for CallRecorder {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.finish(
+                CallOutcome::Cancelled,
+                self.delivery_if_dropped,
+                Some(Code::Cancelled),
+            );
+        }
+    }
+}
+
+fn call_outcome(delivery: Delivery, code: Code) -> CallOutcome {
+    if code == Code::Cancelled {
+        CallOutcome::Cancelled
+    } else if code == Code::Deadline {
+        CallOutcome::Timeout
+    } else {
+        match delivery {
+            Delivery::Unsent | Delivery::Refused => CallOutcome::NotExecuted,
+            Delivery::Answered => CallOutcome::ProtocolError,
+            Delivery::Unknown => CallOutcome::OutcomeUnknown,
+        }
+    }
+}
+
+impl MethodLabel {
+    /// The label of a method.
+    pub fn from_method(method: &str) -> Self {
+        Self::parse(method).unwrap_or(Self::Other)
+    }
+}
+
+impl CallDelivery {
+    /// What is known of a call that its caller waited for.
+    pub const fn from_delivery(delivery: Delivery) -> Self {
+        match delivery {
+            Delivery::Unsent => Self::Unsent,
+            Delivery::Refused => Self::Refused,
+            Delivery::Answered => Self::Answered,
+            Delivery::Unknown => Self::Unknown,
         }
     }
 }

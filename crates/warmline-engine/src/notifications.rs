@@ -5,14 +5,15 @@
 //! `subscription` holds the streams that servers need for this.
 
 pub(crate) mod dedup;
-pub(crate) mod roots;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use futures_util::future;
+use serde_json::Value;
 use tokio::sync::{Notify, Semaphore};
-use warmline_core::exchange::ServerRequest;
+use warmline_core::exchange::{ServerRequest, ServerRequestKind, ServerRequestReply};
 use warmline_core::pool_key::Identity;
 
 use self::dedup::{LISTS, ListChangeDedup, ListChangeSource, list_index};
@@ -39,7 +40,6 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    /// Delivers a notification unless it repeats a list change.
     pub(crate) fn deliver_if_new(&self, method: &str, params: &[u8], by: ListChangeSource) {
         let asked = self.sink.list_request_count(method);
         if self.dedup.is_new(method, by, asked) {
@@ -57,7 +57,6 @@ impl Subscriber {
 pub(crate) struct ServerSubscribers {
     all: Mutex<BTreeMap<(Identity, u64), Arc<Subscriber>>>,
     next_number: AtomicU64,
-    /// Limits sessions that are opened for subscribers alone.
     pub(crate) opening_permits: Semaphore,
     /// When a session last reported a change of each list.
     lists_changed_at: Mutex<[Option<Instant>; LISTS.len()]>,
@@ -213,7 +212,6 @@ impl Subscribers {
         }
     }
 
-    /// Sends a server request to one subscriber, unless too many are pending.
     pub(crate) fn forward_request(
         &self,
         to: &Subscriber,
@@ -226,5 +224,67 @@ impl Subscribers {
             drop(permit);
             reply
         }))
+    }
+}
+
+/// More subscribers are not asked for one reply.
+const MAX_SUBSCRIBERS: usize = 16;
+
+/// Asks all of them; `refused` runs if they do not agree. None if one of them cannot be asked: its
+/// reply may differ.
+pub(crate) fn merged_roots(
+    subscribers: &Arc<Subscribers>,
+    several: &[Arc<Subscriber>],
+    request: &ServerRequest,
+    refused: impl FnOnce() + Send + 'static,
+) -> Option<ReplyFuture<'static>> {
+    if request.kind != ServerRequestKind::Roots || several.len() > MAX_SUBSCRIBERS {
+        return None;
+    }
+    let replies = several
+        .iter()
+        .map(|one| subscribers.forward_request(one, request.clone()));
+    let replies: Vec<ReplyFuture<'static>> = replies.collect::<Option<_>>()?;
+    Some(Box::pin(async move {
+        common_reply(future::join_all(replies).await).unwrap_or_else(|| {
+            refused();
+            ServerRequestReply::Declined
+        })
+    }))
+}
+
+/// The reply that all of them gave; order of members and blanks do not matter.
+fn common_reply(replies: Vec<ServerRequestReply>) -> Option<ServerRequestReply> {
+    let read = |reply: &ServerRequestReply| match reply {
+        ServerRequestReply::Result(raw) => serde_json::from_slice::<Value>(raw).ok(),
+        ServerRequestReply::Error(_) | ServerRequestReply::Declined => None,
+    };
+    let all: Vec<Value> = replies.iter().map(read).collect::<Option<_>>()?;
+    let are_equal = all.windows(2).all(|pair| pair.first() == pair.last());
+    replies.into_iter().next().filter(|_| are_equal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_are_agreed_on_where_all_say_the_same() {
+        let said = |raw: &'static str| ServerRequestReply::Result(raw.into());
+        let one = r#"{"roots":[{"uri":"file:///a","name":"a"}]}"#;
+        let same = r#"{ "roots": [{"name":"a", "uri":"file:///a"}] }"#;
+        let other = r#"{"roots":[]}"#;
+        let first = |answers| match common_reply(answers) {
+            Some(ServerRequestReply::Result(raw)) => Some(raw),
+            _ => None,
+        };
+        assert_eq!(first(vec![said(one), said(same)]).unwrap(), one);
+        assert_eq!(first(vec![said(one), said(same), said(other)]), None);
+        assert_eq!(first(vec![said(one), ServerRequestReply::Declined]), None);
+        assert_eq!(
+            first(vec![ServerRequestReply::Error("{}".into()), said(one)]),
+            None
+        );
+        assert_eq!(first(vec![said("{"), said("{")]), None);
     }
 }

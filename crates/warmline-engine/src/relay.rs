@@ -7,29 +7,28 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 use serde_json::json;
 use warmline_core::era::Era;
-use warmline_core::exchange::RequestOrigin;
 use warmline_core::message::params::Params;
-use warmline_core::policy::SessionScope;
+use warmline_core::policy::{Policy, SessionScope};
 use warmline_core::pool_key::Digest;
+use warmline_core::tool_names::is_tool_allowed;
 
 use crate::call::builder::CallBuilder;
+pub use crate::call::builder::RelayCall;
 use crate::call::lists::{self, ListFreshness, handshake_facts, newest_session};
-use crate::call::output::{CallOutput, ToolResult};
+use crate::call::output::ToolResult;
 use crate::call::route;
 use crate::call::send_cleanup_requests;
 use crate::call::server_handle::ServerHandle;
 use crate::error::{Error, Result};
 use crate::server_state::KeyedClientProfile;
-use crate::session_factory::{SessionFactory, SessionSetup};
+use crate::session_factory::{SessionEntry, SessionSetup};
 use crate::subscription::{self, Subscription};
-use crate::tools::{self, Tool, ToolList};
+use crate::tools::{Tool, ToolList};
 use warmline_platform::clock::Instant;
-use warmline_pool::PoolEntry;
-use warmline_upstream::{ClientProfile, ListKind, Listener, ServerFacts, UnsolicitedListener};
+use warmline_upstream::{ClientProfile, ListKind, ServerFacts, UnsolicitedListener};
 
 /// The methods of a [`ServerHandle`] for programs that relay calls.
 #[expect(
@@ -74,7 +73,7 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
     /// Whether a gateway requires the server.
     fn is_required(&self) -> bool {
         let server = self.as_ref().declared_state();
-        server.is_some_and(|server| server.policy().required)
+        server.is_some_and(|server| server.settings.load().policy.required)
     }
 
     /// Whether the credential of the server comes from a header of the caller's request.
@@ -89,7 +88,7 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
     fn with_caller_credential(self, headers: &http::HeaderMap) -> ServerHandle {
         let mut handle = self.into();
         let identity = handle.declared_state().and_then(|server| {
-            let vault = &handle.caller.engine.context().vault;
+            let vault = &handle.caller.engine.context.vault;
             server.with_request_credential(&handle.caller.identity, headers, vault)
         });
         if let Some(identity) = identity {
@@ -103,14 +102,20 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
         let handle = self.as_ref();
         let server = handle.declared_state();
         let rules = server.map(|server| handle.caller.engine.ruling_settings(server));
-        rules.is_none_or(|rules| tools::may_call(&rules.policy, tool))
+        rules.is_none_or(|rules| {
+            let Policy { allow, deny, .. } = &rules.policy;
+            is_tool_allowed(allow, deny, tool)
+        })
     }
 
     /// Whether the policy allows sessions per run.
     fn has_session_per_run(&self) -> bool {
         let server = self.as_ref().declared_state();
         server.is_some_and(|server| {
-            matches!(server.policy().session_per, None | Some(SessionScope::Run))
+            matches!(
+                server.settings.load().policy.session_per,
+                None | Some(SessionScope::Run)
+            )
         })
     }
 
@@ -119,7 +124,7 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
     #[must_use]
     fn with_client_profile(self, profile: ClientProfile) -> ServerHandle {
         let mut handle = self.into();
-        let vault = &handle.caller.engine.context().vault;
+        let vault = &handle.caller.engine.context.vault;
         let keyed = KeyedClientProfile::new(profile, vault);
         handle.caller.client_profile = match &handle.undeclared {
             Some(undeclared) => keyed.with_sharing_id(undeclared.sharing_id),
@@ -195,7 +200,7 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
         let handle = self.as_ref();
         let server = handle.server_state().ok()?;
         let access = route::server_access(&handle.caller, &server).await.ok()?;
-        let factory = handle.caller.engine.session_factory();
+        let factory = &handle.caller.engine.session_factory;
         let known = factory.known_eras(&server, &access, &handle.caller.client_profile)?;
         known.facts_of(era).cloned()
     }
@@ -250,7 +255,9 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
     /// The log level that a client session set on the session held for this caller, as its index
     /// among all levels.
     fn client_log_level(&self, client: Digest) -> Option<usize> {
-        cached_setup(self.as_ref(), |setup| setup.client_log_level(client))?
+        let level_of =
+            |setup: &SessionSetup| setup.with_client_state(|state| state.log_level_of(client));
+        cached_setup(self.as_ref(), level_of)??
     }
 
     /// Whether the session held for this caller is subscribed to a resource.
@@ -283,7 +290,7 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
     fn list_scope(&self) -> Option<(ListScope, ServerHandle)> {
         let handle = self.as_ref();
         let server = handle.declared_state()?;
-        let is_per_run = server.policy().session_per == Some(SessionScope::Run);
+        let is_per_run = server.settings.load().policy.session_per == Some(SessionScope::Run);
         if server.uses_caller_credential() || (is_per_run && handle.caller.run.is_some()) {
             return None;
         }
@@ -300,8 +307,9 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
     /// policy shares it.
     fn shares_session_state(&self, facts: &ServerFacts) -> bool {
         let server = self.as_ref().declared_state();
-        let shares_all =
-            server.is_some_and(|server| server.policy().session_per == Some(SessionScope::Server));
+        let shares_all = server.is_some_and(|server| {
+            server.settings.load().policy.session_per == Some(SessionScope::Server)
+        });
         shares_all || !facts.keeps_session
     }
 }
@@ -314,7 +322,7 @@ impl AsRef<Self> for ServerHandle {
 
 impl RelayHandle for ServerHandle {}
 
-fn cached_entry(handle: &ServerHandle) -> Option<Arc<PoolEntry<SessionFactory>>> {
+fn cached_entry(handle: &ServerHandle) -> Option<Arc<SessionEntry>> {
     route::cached_entry(&handle.caller, handle.declared_state()?)
 }
 
@@ -338,54 +346,3 @@ pub struct ListScope {
     /// The address of the server's state: a server with another endpoint after a reload has another.
     server_address: usize,
 }
-
-/// The methods of a [`CallBuilder`] for programs that relay calls.
-#[expect(
-    async_fn_in_trait,
-    reason = "implemented for one type, whose futures are Send"
-)]
-pub trait RelayCall<T: CallOutput>: Into<CallBuilder<T>> {
-    /// Adds HTTP headers to this call alone. A stdio server gets the trace headers (`traceparent`,
-    /// `tracestate`, `baggage`) in `_meta`, unless they are there.
-    fn headers(self, more: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> CallBuilder<T> {
-        let mut call = self.into();
-        call.request.headers.extend(more);
-        call
-    }
-
-    /// Relays a client's request as it is: its own `_meta` stays, and server requests become the
-    /// result.
-    fn relayed(self) -> CallBuilder<T> {
-        let mut call = self.into();
-        call.request.origin = RequestOrigin::Forwarded;
-        call
-    }
-
-    /// The same for a client that also sends arguments in headers: they are checked and passed on.
-    fn relayed_with_headers(
-        self,
-        more: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
-    ) -> CallBuilder<T> {
-        let mut call = self.headers(more);
-        call.request.origin = RequestOrigin::ForwardedWithHeaders;
-        call
-    }
-
-    /// Sets the listener of the sessions, which knows more than a user's.
-    fn shared_listener(self, listener: Arc<dyn Listener>) -> CallBuilder<T> {
-        let mut call = self.into();
-        call.request.listener = Some(listener);
-        call.callbacks = None;
-        call
-    }
-
-    /// Sends the call as awaiting it does, without boxing the future.
-    ///
-    /// # Errors
-    /// As awaiting it.
-    async fn send_unboxed(self) -> Result<T> {
-        self.into().send().await.map(T::from)
-    }
-}
-
-impl<T: CallOutput> RelayCall<T> for CallBuilder<T> {}

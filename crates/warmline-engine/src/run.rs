@@ -8,13 +8,11 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use warmline_core::delivery::Delivery;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
 use warmline_core::pool::EndReason;
 
-use crate::call::exclusive_session::ExclusiveSession;
-use crate::call::server_handle::{CallerContext, ServerHandle};
+use crate::call::server_handle::{CallerContext, ExclusiveSession, ServerHandle};
 use crate::credentials::CallerIdentity;
 use crate::engine::{Engine, end_in_background, end_run, random_hex};
 use crate::error::{Error, Result};
@@ -37,7 +35,6 @@ pub struct Run {
     role: RunRole,
 }
 
-/// What a handle does to its run when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunRole {
     /// It began the run and ends it.
@@ -110,7 +107,21 @@ impl Run {
     /// # Errors
     /// `bad-message` with the rule.
     pub fn check_name(name: &str) -> Result<()> {
-        check_name(name)
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
+        if (1..=MAX_NAME_LEN).contains(&name.len())
+            && name.bytes().all(plain)
+            && name != "."
+            && name != ".."
+        {
+            return Ok(());
+        }
+        let shown: String = name.chars().take(40).collect();
+        let diagnostic = Diagnostic::new(Reason::InvalidRequest, "a run cannot have this name")
+            .with_cause(format!("`{}`", shown.escape_debug()))
+            .with_hint(
+                "a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`, and is not `.` or `..`",
+            );
+        Err(Error::unsent(diagnostic))
     }
 
     /// Its name, which other processes get in `WARMLINE_RUN` or a header.
@@ -248,7 +259,7 @@ impl Run {
     /// ```
     pub async fn end(mut self) {
         self.role = RunRole::Joined;
-        let grace = self.engine.limits().grace;
+        let grace = self.engine.context.limits.grace;
         let (engine, run) = (Arc::clone(&self.engine), Arc::clone(&self.state));
         end_run(engine, run, (RunEnd::Ended, EndReason::RunEnded), grace).await;
     }
@@ -318,25 +329,6 @@ impl Drop for Run {
 
 pub(crate) fn new_run_name() -> String {
     format!("run_{}", random_hex())
-}
-
-/// Checks the name of a run: 1 to 128 of `[A-Za-z0-9._~-]`, but not `.` or `..`.
-pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
-    if (1..=MAX_NAME_LEN).contains(&name.len())
-        && name.bytes().all(plain)
-        && name != "."
-        && name != ".."
-    {
-        return Ok(());
-    }
-    let shown: String = name.chars().take(40).collect();
-    let diagnostic = Diagnostic::new(Reason::InvalidRequest, "a run cannot have this name")
-        .with_cause(format!("`{}`", shown.escape_debug()))
-        .with_hint(
-            "a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`, and is not `.` or `..`",
-        );
-    Err(Error::new(diagnostic, Delivery::Unsent))
 }
 
 /// Runs a future in a run, for futures of other tasks.

@@ -1,6 +1,6 @@
-//! The state of one run: its life, its calls, its session table, and the losses it has not learned of.
+//! The state of one run: its life, its calls, its session table, and the losses it has not learned of;
+//! and the number of live runs that each identity may have, because a name must not be a fork bomb.
 
-pub(crate) mod quota;
 pub(crate) mod session_table;
 
 use std::fmt;
@@ -8,19 +8,20 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwapOption;
+use papaya::{Compute, Operation};
+use session_table::SessionTable;
 use tokio::sync::Notify;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
-use warmline_core::pool_key::RunId;
+use warmline_core::pool_key::{Identity, RunId};
 use warmline_core::run::{RunLifecycle, RunPhase};
 use warmline_core::time::Tick;
 
 use crate::context::EngineContext;
 use crate::credentials::CallerIdentity;
-use crate::session_factory::SessionFactory;
-use session_table::{PendingLosses, SessionTable};
+use crate::session_factory::SessionEntry;
 use warmline_platform::lock::Mutex;
-use warmline_pool::PoolEntry;
 
 pub(crate) struct RunState {
     /// The id that its sessions belong to.
@@ -38,14 +39,15 @@ pub(crate) struct RunState {
     calls_done: Notify,
     pub(crate) cancel: CancelSignal,
     pub(crate) session_table: SessionTable,
-    pending_losses: PendingLosses,
+    /// The names of servers where the run lost state that it has not learned of: the next call to a server
+    /// of that name reports it. Nearly always empty, and read without a lock.
+    pending_losses: ArcSwapOption<Vec<Arc<str>>>,
     /// Set when everything of the run is closed.
     pub(crate) closed: Arc<CancelSignal>,
     /// The same of the run that had this id before: nothing is opened until then.
     pub(crate) previous_closed: Option<Arc<CancelSignal>>,
 }
 
-/// What is known of a run that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunOrigin {
     /// No run had its name before.
@@ -102,7 +104,6 @@ pub(crate) enum RunUse {
     Session,
 }
 
-/// One use of a run, until it is dropped.
 pub(crate) struct RunGuard {
     context: Arc<EngineContext>,
     run: Arc<RunState>,
@@ -147,7 +148,7 @@ impl RunState {
             calls_done: Notify::new(),
             cancel: CancelSignal::default(),
             session_table: SessionTable::default(),
-            pending_losses: PendingLosses::default(),
+            pending_losses: ArcSwapOption::empty(),
             closed: Arc::default(),
             previous_closed,
         })
@@ -200,8 +201,8 @@ impl RunState {
     }
 
     /// The pool entries that belong to this run alone, each once.
-    pub(crate) fn own_entries(&self) -> Vec<Arc<PoolEntry<SessionFactory>>> {
-        let is_own = |entry: &PoolEntry<SessionFactory>| entry.key.run() == Some(self.id);
+    pub(crate) fn own_entries(&self) -> Vec<Arc<SessionEntry>> {
+        let is_own = |entry: &SessionEntry| entry.key.run() == Some(self.id);
         let mut entries = self
             .session_table
             .entries_where(|row| is_own(&row.pool_entry));
@@ -223,4 +224,101 @@ impl fmt::Debug for RunState {
 
 pub(crate) fn ended_diagnostic(name: &str) -> Diagnostic {
     Diagnostic::new(Reason::RunEnded, format!("run `{name}` has ended"))
+}
+
+/// The live runs of each identity. Counted without a lock and without visiting the runs: a caller that
+/// names many makes nobody else wait.
+#[derive(Default)]
+pub(crate) struct RunQuota {
+    counts: papaya::HashMap<Identity, u32>,
+}
+
+impl RunQuota {
+    /// Counts one more run; false if there are as many as allowed.
+    pub(crate) fn try_acquire(&self, identity: Identity, most: u32) -> bool {
+        let counts = self.counts.pin();
+        let counted = counts.compute(identity, |known| {
+            match known.map_or(0, |(_, count)| *count) {
+                count if count >= most => Operation::Abort(()),
+                count => Operation::Insert(count + 1),
+            }
+        });
+        !matches!(counted, Compute::Aborted(()))
+    }
+
+    pub(crate) fn release(&self, identity: Identity) {
+        let counts = self.counts.pin();
+        counts.compute(identity, |known| match known {
+            Some((_, &count)) if count > 1 => Operation::Insert(count - 1),
+            Some(_) => Operation::Remove,
+            None => Operation::Abort(()),
+        });
+    }
+}
+
+/// The error of a caller that has too many runs to begin another.
+pub(crate) fn quota_exceeded(most: u32) -> Diagnostic {
+    let what = match most {
+        1 => "a run of this identity is live, and no more may be".to_owned(),
+        _ => format!("{most} runs of this identity are live, and no more may be"),
+    };
+    // Without a time to retry after: a run lives as long as it is used.
+    Diagnostic::new(Reason::Overloaded, what)
+        .with_hint("end runs that are over, or raise `limits.runs_per_identity`")
+}
+
+impl RunState {
+    /// Checks that the run may open sessions. A run that began above the limit is counted as soon as
+    /// another has ended.
+    pub(crate) fn check_quota(&self, quota: &RunQuota, most: u32) -> Result<(), Diagnostic> {
+        let life = self.life.lock();
+        // The admission of calls reports a run that has ended.
+        if self.has_quota.load(Ordering::Relaxed) || life.phase != RunPhase::Live {
+            return Ok(());
+        }
+        if !quota.try_acquire(self.identity.id, most) {
+            return Err(quota_exceeded(most));
+        }
+        self.has_quota.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Begins the end of the run, which lets another begin; false if it does not begin now.
+    pub(crate) fn request_end(
+        &self,
+        quota: &RunQuota,
+        end: impl FnOnce(&mut RunLifecycle) -> bool,
+    ) -> bool {
+        let mut life = self.life.lock();
+        let has_begun = end(&mut life);
+        if has_begun && self.has_quota.swap(false, Ordering::Relaxed) {
+            quota.release(self.identity.id);
+        }
+        has_begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warmline_core::pool_key::Digest;
+
+    use super::*;
+
+    #[test]
+    fn an_identity_gets_so_many_and_what_it_gives_back() {
+        let [alice, bob] = [1, 2].map(|who| Identity(Digest::new([who; 16])));
+        let quota = RunQuota::default();
+        assert!(!quota.try_acquire(alice, 0));
+        assert_eq!(
+            [1, 2, 3].map(|_| quota.try_acquire(alice, 2)),
+            [true, true, false]
+        );
+        assert!(quota.try_acquire(bob, 2));
+        quota.release(alice);
+        assert_eq!([1, 2].map(|_| quota.try_acquire(alice, 2)), [true, false]);
+        for who in [alice, alice, bob, bob] {
+            quota.release(who);
+        }
+        assert!(quota.counts.pin().is_empty());
+    }
 }

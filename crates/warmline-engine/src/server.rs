@@ -48,7 +48,6 @@ pub struct Server {
     pub(crate) credential: Option<CredentialSource>,
     pub(crate) dial: Option<Arc<dyn Dial>>,
     pub(crate) card: ServerDescriptor,
-    /// The first problem of the declaration, reported when it is used.
     problem: Option<Box<Diagnostic>>,
 }
 
@@ -354,7 +353,6 @@ impl Server {
         self
     }
 
-    /// Changes one setting, which takes precedence over all other sources then.
     fn set_policy(mut self, key: &'static str, change: impl FnOnce(&mut Policy)) -> Self {
         change(&mut self.settings.policy);
         self.settings.mark_set_by_builder(key);

@@ -14,7 +14,7 @@ use url::Url;
 use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::Diagnostic;
 
-use crate::refreshable::RefreshableValue;
+use crate::single_flight::RefreshableValue;
 use warmline_store::{BoxFuture, ServerDescriptor};
 
 /// Finds out where a server is, at its first call.
@@ -86,7 +86,6 @@ pub fn resolve_failed(what: impl Into<String>) -> Diagnostic {
     Diagnostic::new(Reason::ResolveFailed, what)
 }
 
-/// The resolver of one server, and its result.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerLookup {
     descriptor: Arc<ServerDescriptor>,

@@ -3,30 +3,24 @@
 //! Nothing is looked up before the first call (A115), and each thing once for any number of first
 //! callers.
 
-mod credentials;
-mod digests;
 mod health;
 mod known_facts;
-mod latency;
-mod lifecycle;
-mod session_age;
+mod location;
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Deref;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use warmline_core::era::{Era, Version};
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::{Diagnostic, ServerRequestKind};
-use warmline_core::policy::{Policy, SessionMode};
-use warmline_core::pool_key::{ConfigRevision, CredentialId, Identity, RunId, TargetKey};
+use warmline_core::policy::SessionMode;
+use warmline_core::pool_key::{CredentialId, Identity, RunId};
 use warmline_core::retry::budget::{Cooldown, RetryBudget};
 use warmline_core::session_plan::ServerProfile;
 use warmline_core::time::Tick;
@@ -43,25 +37,23 @@ use crate::settings::ServerSettings;
 use crate::single_flight::SingleFlight;
 use crate::tools::{AnnotationStore, ToolList};
 use warmline_platform::lock::Mutex;
-use warmline_store::keyring::Keyring;
-use warmline_upstream::{self, HttpConfig, ListKind, TransportConfig, UnsolicitedListener};
+use warmline_upstream::ListKind;
 
-use digests::revision;
-pub(crate) use digests::{KeyedClientProfile, NO_CREDENTIAL, transport_of};
-use health::ServerHealth;
+use health::{LatencyWindow, ServerHealth, SessionAges};
 use known_facts::HandshakeCache;
 pub(crate) use known_facts::{
     DiscoveryError, DiscoveryGoal, DiscoveryKey, HandshakeKey, RouteFlightKey, profile_of,
 };
-use latency::LatencyWindow;
-use session_age::SessionAges;
+pub(crate) use location::{
+    KeyedClientProfile, NO_CREDENTIAL, ServerAccess, ServerLocation, transport_of,
+};
 
 pub(crate) struct ServerState {
     pub(crate) name: Arc<str>,
     pub(crate) declaration: Server,
     lifecycle: AtomicU8,
     /// Its settings in force; new settings apply in place.
-    settings: ArcSwap<ServerSettings>,
+    pub(crate) settings: ArcSwap<ServerSettings>,
     pub(crate) metrics: Arc<ServerMetrics>,
     events: Events,
     retry_budget: Mutex<RetryBudget>,
@@ -96,30 +88,14 @@ pub(crate) struct ServerState {
     request_credentials: Mutex<HashMap<CredentialId, Arc<Credential>>>,
 }
 
-#[derive(Debug)]
-pub(crate) struct ServerLocation {
-    pub(crate) transport: TransportConfig,
-    pub(crate) revision: ConfigRevision,
-}
-
-/// Where a caller finds a server, and as whom it speaks there.
-#[derive(Clone)]
-pub(crate) struct ServerAccess {
-    pub(crate) location: Arc<ServerLocation>,
-    pub(crate) credential: Option<Arc<Credential>>,
-}
-
-impl ServerAccess {
-    pub(crate) fn credential_id(&self) -> CredentialId {
-        let credential = self.credential.as_ref();
-        credential.map_or(NO_CREDENTIAL, |credential| credential.id())
-    }
-}
-
 /// Programs of one server that start at a time, so that other servers need not wait.
 const STARTS_PER_SERVER: usize = 16;
-/// From this many pauses on, those that are over are dropped.
-const MAX_COOLDOWNS: usize = 1_000;
+// Flags; a server without any is declared.
+
+/// No name leads to it. It keeps this flag when it is withdrawn.
+const UNDECLARED: u8 = 1;
+const WITHDRAWN: u8 = 2;
+const REMOVED: u8 = 4;
 
 impl Drop for ServerState {
     /// Nobody needs the results of lookups any more.
@@ -177,11 +153,52 @@ impl ServerState {
         })
     }
 
-    /// A call was answered after this time, on a session of this age.
-    pub(crate) fn record_answer(&self, took: Duration, session_age: impl FnOnce() -> Duration) {
-        self.latency.record(took);
-        self.note_answered();
-        self.note_session_alive(session_age);
+    /// No name leads to this server: only its handles know it.
+    pub(crate) fn mark_undeclared(&self) {
+        self.lifecycle.fetch_or(UNDECLARED, Ordering::Release);
+    }
+
+    /// The server was replaced or removed: only sessions of runs stay open there.
+    pub(crate) fn withdraw(&self) {
+        self.lifecycle.fetch_or(WITHDRAWN, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The drain after a removal is over: runs lose their sessions there too.
+    pub(crate) fn mark_removed(&self) {
+        self.lifecycle.fetch_or(REMOVED, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.lifecycle.load(Ordering::SeqCst) & REMOVED != 0
+    }
+
+    pub(crate) fn is_undeclared(&self) -> bool {
+        self.lifecycle.load(Ordering::Relaxed) & UNDECLARED != 0
+    }
+
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.lifecycle.load(Ordering::SeqCst) & WITHDRAWN != 0
+    }
+
+    /// Whether the rules of its own declaration hold, not those of a later one.
+    pub(crate) fn has_own_rules(&self) -> bool {
+        self.lifecycle.load(Ordering::SeqCst) & (UNDECLARED | WITHDRAWN) != WITHDRAWN
+    }
+
+    pub(crate) fn check_enabled(&self) -> Result<(), Diagnostic> {
+        self.settings.load().check_enabled(&self.name)
+    }
+
+    pub(crate) fn uses_caller_credential(&self) -> bool {
+        let source = self.declaration.credential.as_ref();
+        source.is_some_and(|source| source.secret.is_caller_header())
+    }
+
+    /// Changes whenever results are dropped.
+    pub(crate) fn discovery_epoch(&self) -> u64 {
+        self.discovery_epoch.load(Ordering::Acquire)
     }
 
     /// Drops all lists: another session may list something else.
@@ -221,42 +238,6 @@ impl ServerState {
         });
     }
 
-    pub(crate) fn settings(&self) -> Arc<ServerSettings> {
-        self.settings.load_full()
-    }
-
-    pub(crate) fn policy(&self) -> PolicyGuard {
-        PolicyGuard(self.settings.load())
-    }
-
-    /// Whether another declaration leads to the same server with the same credential: then only its
-    /// settings differ.
-    pub(crate) fn has_same_target(&self, other: &Server, vault: &Keyring) -> bool {
-        let credential = |server: &Server| {
-            let source = server.credential.clone()?;
-            Some(Credential::new(source, &self.name, None, vault).id())
-        };
-        let dial = |server: &Server| server.dial.as_ref().map(|dial| dial.label().to_owned());
-        let reach = match (&self.declaration.endpoint, &other.endpoint) {
-            (DeclaredEndpoint::Static(one), DeclaredEndpoint::Static(other)) => one == other,
-            (
-                DeclaredEndpoint::Resolver { resolver: one, .. },
-                DeclaredEndpoint::Resolver {
-                    resolver: other, ..
-                },
-            ) => Arc::ptr_eq(one, other),
-            (DeclaredEndpoint::Static(_), DeclaredEndpoint::Resolver { .. })
-            | (DeclaredEndpoint::Resolver { .. }, DeclaredEndpoint::Static(_)) => false,
-        };
-        reach
-            && dial(&self.declaration) == dial(other)
-            && credential(&self.declaration) == credential(other)
-    }
-
-    pub(crate) fn has_same_settings(&self, settings: &ServerSettings) -> bool {
-        self.settings.load().has_same_values(settings)
-    }
-
     /// Puts settings in force, and drops what was found out under others.
     pub(crate) fn apply_settings(&self, settings: ServerSettings) {
         let met_as = |settings: &ServerSettings| {
@@ -272,61 +253,6 @@ impl ServerState {
         self.tool_lists.forget_all();
     }
 
-    /// Where the server is; resolved once, unless the declaration says it.
-    pub(crate) async fn locate(&self, vault: &Keyring) -> Result<Arc<ServerLocation>, Diagnostic> {
-        if let Some(found) = self.location.lock().clone() {
-            return Ok(found);
-        }
-        let reach = self.resolve_transport().await?;
-        let revision = revision(&reach, self, vault);
-        let found = Arc::new(ServerLocation {
-            transport: reach,
-            revision,
-        });
-        Ok(Arc::clone(self.location.lock().get_or_insert(found)))
-    }
-
-    async fn resolve_transport(&self) -> Result<TransportConfig, Diagnostic> {
-        let (headers, ca_file) = match &self.declaration.endpoint {
-            DeclaredEndpoint::Static(reach) => return Ok(reach.clone()),
-            DeclaredEndpoint::Resolver {
-                headers, ca_file, ..
-            } => (headers, ca_file),
-        };
-        let Some(lookup) = &self.lookup else {
-            return Err(Diagnostic::new(
-                Reason::Internal,
-                "a server has no resolver",
-            ));
-        };
-        let resolved = lookup.resolve().await?;
-        let mut all: Vec<(HeaderName, HeaderValue)> = headers.clone();
-        // The resolver overrides declared headers.
-        for (name, value) in &resolved.headers {
-            all.retain(|(known, _)| known != name);
-            all.push((name.clone(), value.clone()));
-        }
-        Ok(TransportConfig::Http(HttpConfig {
-            url: resolved.url.clone(),
-            headers: all,
-            ca_file: ca_file.clone(),
-            substituted: BTreeMap::new(),
-        }))
-    }
-
-    pub(crate) fn known_location(&self) -> Option<Arc<ServerLocation>> {
-        self.location.lock().clone()
-    }
-
-    /// Where the server is, for people: a URL without its query, or a program.
-    pub(crate) fn display_location(&self) -> Option<String> {
-        let found = self.known_location()?;
-        Some(match &found.transport {
-            TransportConfig::Http(reach) => warmline_upstream::display_url(reach),
-            TransportConfig::Stdio(reach) => reach.redact_substituted(reach.program.clone()),
-        })
-    }
-
     /// Runs `act` on the retry budget, after adding the calls since the last time.
     pub(crate) fn with_retry_budget<T>(
         &self,
@@ -339,34 +265,6 @@ impl ServerState {
         act(&mut budget)
     }
 
-    pub(crate) fn start_cooldown(&self, whose: Identity, now: Tick, pause: Duration) {
-        let mut pauses = self.cooldowns.lock();
-        if pauses.len() >= MAX_COOLDOWNS {
-            pauses.retain(|_, cooldown| cooldown.remaining(now).is_some());
-        }
-        pauses.entry(whose).or_default().extend(now, pause);
-        self.has_cooldowns.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn cooldown_left(
-        &self,
-        whose: Identity,
-        now: impl FnOnce() -> Tick,
-    ) -> Option<Duration> {
-        if !self.has_cooldowns.load(Ordering::Relaxed) {
-            return None;
-        }
-        let now = now();
-        let mut pauses = self.cooldowns.lock();
-        let left = pauses
-            .get(&whose)
-            .and_then(|cooldown| cooldown.remaining(now));
-        if left.is_none() && pauses.remove(&whose).is_some() && pauses.is_empty() {
-            self.has_cooldowns.store(false, Ordering::Relaxed);
-        }
-        left
-    }
-
     /// Stops lookups of resolvers and credential sources. Their tasks can be waited for.
     pub(crate) fn stop_lookups(&self) -> Vec<JoinHandle<()>> {
         let lookup = self.lookup.as_ref().and_then(ServerLookup::stop);
@@ -375,46 +273,10 @@ impl ServerState {
         lookup.into_iter().chain(credentials).collect()
     }
 
-    pub(crate) fn target_key(&self, found: &ServerLocation, leg: ServerProfile) -> TargetKey {
-        TargetKey {
-            server: Arc::clone(&self.name),
-            revision: found.revision,
-            era: leg.era,
-            transport: leg.transport,
-        }
-    }
-
-    pub(crate) fn upstream_target(
-        &self,
-        found: &ServerLocation,
-        credential: Option<&Arc<Credential>>,
-        era: Option<Era>,
-        notices: Option<Arc<dyn UnsolicitedListener>>,
-    ) -> warmline_upstream::ServerTarget {
-        let settings = self.settings.load();
-        let policy = &settings.policy;
-        warmline_upstream::ServerTarget {
-            name: self.name.to_string(),
-            transport: found.transport.clone(),
-            era: era.or(settings.era),
-            version: policy.version,
-            sessions: policy.sessions,
-            session_gone_matching: policy.dialects,
-            credential: credential.map(|credential| Arc::clone(credential) as Arc<_>),
-            credential_id: credential.map(|credential| credential.id().0),
-            unsolicited_listener: notices,
-            dial: self.declaration.dial.clone(),
-            lifetime_token: None,
-            metrics: Some(Arc::<ServerMetrics>::clone(&self.metrics)),
-            timeouts: settings.timeouts,
-            size_limits: settings.size_limits,
-        }
-    }
-
-    pub(crate) fn open_time_limit(&self) -> Duration {
+    pub(crate) fn open_time_limit(&self, is_process: bool) -> Duration {
         let settings = self.settings.load();
         let times = &settings.timeouts;
-        let before = match self.declaration.is_program() {
+        let before = match is_process {
             true => times.start,
             false => times.connect.saturating_add(times.handshake),
         };
@@ -422,7 +284,6 @@ impl ServerState {
         settings.policy.create.unwrap_or(within)
     }
 
-    /// The configured era: set directly, or by a version.
     pub(crate) fn configured_era(&self) -> Option<Era> {
         let settings = self.settings.load();
         settings.era.or(settings.policy.version.map(Version::era))
@@ -432,7 +293,7 @@ impl ServerState {
     pub(crate) fn discovery_goal(&self, inside_run: bool, era: Option<Era>) -> DiscoveryGoal {
         if let Some(era) = era {
             DiscoveryGoal::Era(era)
-        } else if inside_run || self.policy().sessions == SessionMode::Always {
+        } else if inside_run || self.settings.load().policy.sessions == SessionMode::Always {
             DiscoveryGoal::Stateful
         } else {
             DiscoveryGoal::Any
@@ -440,13 +301,13 @@ impl ServerState {
     }
 }
 
-pub(crate) struct PolicyGuard(arc_swap::Guard<Arc<ServerSettings>>);
-
-impl Deref for PolicyGuard {
-    type Target = Policy;
-
-    fn deref(&self) -> &Policy {
-        &self.0.policy
+impl ServerSettings {
+    pub(crate) fn check_enabled(&self, server: &str) -> Result<(), Diagnostic> {
+        if self.policy.enabled {
+            return Ok(());
+        }
+        let what = format!("`{server}` is switched off");
+        Err(Diagnostic::new(Reason::NotAllowed, what))
     }
 }
 

@@ -3,7 +3,6 @@
 //! A stored session is resumed with nothing on the wire; a new one is stored before a caller gets it;
 //! what a process took with it is reported as a loss.
 
-mod abandoned_sessions;
 mod client_state;
 mod health_check;
 mod notification_target;
@@ -11,7 +10,6 @@ pub(crate) mod pool_events;
 mod pooled_session;
 mod record;
 mod restore;
-mod restore_state;
 mod session_setup;
 
 use std::future::Future;
@@ -29,20 +27,26 @@ use warmline_core::pool_key::{ClientProfileId, KeyOwner, PoolKey, Transport};
 
 use crate::context::EngineContext;
 use crate::credentials::Credential;
+use crate::events::Event;
+use crate::metrics::AcquireOutcome;
 use crate::server_state::{
     DiscoveryGoal, KeyedClientProfile, ServerAccess, ServerLocation, ServerState, profile_of,
 };
 pub(crate) use client_state::{
-    ClientState, ClientStateAction, PendingSubscription, RequestingClient, updated_resource_uri,
+    ClientState, ClientStateAction, PendingSubscription, RequestingClient, RestoreRequest,
+    updated_resource_uri,
 };
 use notification_target::NotificationTarget;
+use pool_events::{record_open, record_refusal, session_ref};
 use pooled_session::LiveSessionIds;
 pub(crate) use pooled_session::{DiscoveredSession, PooledSession};
 pub(crate) use record::{is_server_record_key, record_of_facts};
-pub(crate) use restore_state::RestoreRequest;
-pub(crate) use session_setup::SessionSetup;
+pub(crate) use session_setup::{CallCountGuard, SessionSetup};
 use warmline_platform::clock;
-use warmline_pool::{CleanupToken, ConnectedSession, Connector, OpenRequest, PoolEvent};
+use warmline_pool::{
+    AcquireKind, CleanupToken, ConnectedSession, Connector, Lease, OpenRequest, PoolEntry,
+    PoolEvent, PoolEventKind,
+};
 use warmline_upstream::{EraSelection, KnownEras, Session, TransportConfig, UnsolicitedListener};
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(6);
@@ -51,6 +55,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(6);
 const MAX_CONCURRENT_STARTS: usize = 32;
 /// A start counts for no longer than this: a program that hangs must not hold up others.
 const MAX_START_TIME: Duration = Duration::from_secs(5);
+
+/// Where the pool keeps the sessions of one key.
+pub(crate) type SessionEntry = PoolEntry<SessionFactory>;
+pub(crate) type SessionLease = Lease<SessionFactory>;
 
 #[derive(Debug)]
 pub(crate) struct SessionFactory {
@@ -196,8 +204,8 @@ impl SessionFactory {
         location: &ServerLocation,
     ) -> Result<(), Diagnostic> {
         let target = server.upstream_target(location, None, None, None);
-        let limit = server.policy().health_check_timeout;
-        if server.policy().explicit_health_rpc {
+        let limit = server.settings.load().policy.health_check_timeout;
+        if server.settings.load().policy.explicit_health_rpc {
             self.context.upstream.check_responding(&target, limit).await
         } else {
             self.context.upstream.check_reachable(&target, limit).await
@@ -245,7 +253,7 @@ impl Connector for SessionFactory {
             .generation
             .store(order.generation.number(), Ordering::Relaxed);
         setup.reset_for_new_session(order.key.as_ref());
-        restore_state::restore_client_state(setup, &session).await;
+        client_state::restore_client_state(setup, &session).await;
         if order.replaces.is_some() {
             setup.server.forget_handshakes();
         }
@@ -261,7 +269,7 @@ impl Connector for SessionFactory {
     }
 
     fn session_joined(&self, session: &Arc<PooledSession>, setup: &Arc<SessionSetup>) {
-        restore_state::send_missed_state(setup, session);
+        client_state::send_missed_state(setup, session);
     }
 
     async fn check(
@@ -311,11 +319,65 @@ impl Connector for SessionFactory {
     }
 
     fn is_usable(&self, session: &PooledSession) -> bool {
-        session.retired_reason().is_none()
+        session.upstream.retired_reason().is_none()
     }
 
     fn report(&self, setup: &SessionSetup, event: &PoolEvent<'_>) {
-        self.observe(setup, event);
+        let server = &setup.server;
+        match event.kind {
+            PoolEventKind::Leased { kind, waited, .. } => {
+                server.metrics.acquires.increment(kind.into());
+                if matches!(kind, AcquireKind::Waited) {
+                    server.metrics.wait_time.record_time(waited);
+                }
+            },
+            PoolEventKind::LeaseRefused { diagnostic, waited } => {
+                record_refusal(server, diagnostic, Some(waited));
+            },
+            PoolEventKind::Opened { origin, took } => record_open(setup, origin, took),
+            PoolEventKind::Joined {
+                generation,
+                origin,
+                took,
+                heal,
+            } => {
+                // From now on subscribers find the session.
+                setup.wake_subscribers();
+                self.report_joined(&session_ref(event, Some(generation)), origin, took, heal);
+            },
+            PoolEventKind::SpareOpened { took } => self.emit(Event::SpareOpened {
+                server: Arc::clone(&server.name),
+                took,
+            }),
+            PoolEventKind::OpenFailed {
+                diagnostic, took, ..
+            } => self.record_open_failure(server, session_ref(event, None), diagnostic, took),
+            PoolEventKind::Lost { generation, reason } => {
+                // A client that only listens would not notice.
+                setup.wake_subscribers();
+                self.record_loss(setup, session_ref(event, Some(generation)), reason);
+            },
+            PoolEventKind::Checked {
+                generation,
+                health,
+                took,
+            } => {
+                let session = session_ref(event, Some(generation));
+                self.record_check(server, session, health, took);
+            },
+            PoolEventKind::Closed { generation, reason } => {
+                let session = session_ref(event, generation);
+                self.record_close(setup, event.key, session, reason);
+            },
+            PoolEventKind::BreakerChanged { scope, transition } => {
+                self.record_breaker_change(server, event.owner, scope, transition);
+            },
+            PoolEventKind::KeyEnded => setup.wake_subscribers(),
+            PoolEventKind::KeyEvicted => {
+                setup.wake_subscribers();
+                self.context.metrics.engine.keys_evicted.increment();
+            },
+        }
     }
 
     fn client_profile_id(&self, setup: &SessionSetup) -> ClientProfileId {
@@ -324,22 +386,33 @@ impl Connector for SessionFactory {
 
     fn wanted_spares(&self, setup: &SessionSetup) -> u32 {
         if setup.server_profile.has_sessions && !setup.server.is_withdrawn() {
-            setup.server.policy().spares
+            setup.server.settings.load().policy.spares
         } else {
             0
         }
     }
 
     fn max_sessions(&self, setup: &SessionSetup) -> Option<u32> {
-        setup.server.policy().max_sessions
+        setup.server.settings.load().policy.max_sessions
     }
 
     fn breaker_policy(&self, setup: &SessionSetup) -> BreakerPolicy {
-        setup.server.policy().breaker
+        setup.server.settings.load().policy.breaker
     }
 
     fn needs_permit(&self, session: &PooledSession) -> bool {
         session.facts().keeps_session
+    }
+}
+
+impl From<AcquireKind> for AcquireOutcome {
+    fn from(kind: AcquireKind) -> Self {
+        match kind {
+            AcquireKind::Hit => Self::Hit,
+            AcquireKind::Miss => Self::Miss,
+            AcquireKind::Waited => Self::Wait,
+            AcquireKind::SingleCall => Self::Ephemeral,
+        }
     }
 }
 
@@ -360,7 +433,7 @@ async fn with_open_limit<T>(
     server: &ServerState,
     open: impl Future<Output = Result<T, Diagnostic>>,
 ) -> Result<T, Diagnostic> {
-    let Some(limit) = server.policy().create else {
+    let Some(limit) = server.settings.load().policy.create else {
         return open.await;
     };
     clock::timeout(limit, open).await.unwrap_or_else(|_| {

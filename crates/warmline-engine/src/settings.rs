@@ -12,7 +12,6 @@ use url::Url;
 pub mod config_error;
 mod engine;
 pub mod environment;
-mod memory_limit;
 mod server;
 mod table;
 #[cfg(test)]

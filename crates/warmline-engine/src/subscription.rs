@@ -30,9 +30,9 @@ use crate::notifications::Subscriber;
 use crate::notifications::dedup::{LISTS, ListChangeSource};
 use crate::run_state::{RunGuard, RunUse};
 use crate::server_state::ServerState;
-use crate::session_factory::{PooledSession, SessionFactory, SessionSetup};
+use crate::session_factory::{PooledSession, SessionEntry, SessionFactory, SessionSetup};
 use warmline_platform::clock::{self, Instant};
-use warmline_pool::{KeepAliveCheck, PoolEntry, SessionSnapshot};
+use warmline_pool::{KeepAliveCheck, SessionSnapshot};
 use warmline_upstream::{ServerFacts, StreamHoldOutcome, UnsolicitedListener};
 
 /// The first pause before a server that could not be reached is tried again.
@@ -165,7 +165,7 @@ async fn fetch_known_facts(
     entry: &Arc<ServerState>,
 ) -> Option<Arc<ServerFacts>> {
     let speaking = route::server_access(caller, entry).await.ok()?;
-    let connector = caller.engine.session_factory();
+    let connector = &caller.engine.session_factory;
     let known = connector.known_eras(entry, &speaking, &caller.client_profile)?;
     known.facts_of(Era::Legacy).cloned()
 }
@@ -174,9 +174,8 @@ async fn fetch_known_facts(
 struct SubscriberTask<'a> {
     caller: &'a CallerContext,
     server: Arc<ServerState>,
-    pool_entry: Arc<PoolEntry<SessionFactory>>,
+    pool_entry: Arc<SessionEntry>,
     subscriber: Arc<Subscriber>,
-    /// Known before there is a session.
     known_facts: Option<Arc<ServerFacts>>,
 }
 
@@ -189,7 +188,7 @@ impl<'a> SubscriberTask<'a> {
     fn register(
         caller: &'a CallerContext,
         server: Arc<ServerState>,
-        entry: &Arc<PoolEntry<SessionFactory>>,
+        entry: &Arc<SessionEntry>,
         sink: Arc<dyn UnsolicitedListener>,
     ) -> Self {
         let subscriber = server.subscribers.add(caller.identity.id, sink);
@@ -451,7 +450,6 @@ impl<'a> SubscriberTask<'a> {
         }
     }
 
-    /// Whether a first session is needed to receive list changes.
     fn needs_first_session(&self) -> bool {
         let known = self.known_facts.as_deref();
         let tells = known.is_some_and(declares_list_changed) && !self.setup().is_process();

@@ -20,13 +20,13 @@ use warmline_core::policy::EngineLimits;
 
 use crate::call::server_handle::ServerHandle;
 use crate::context::{EngineContext, OPEN};
-use crate::engine::{Engine, Maintenance, ServerRegistry, config_error};
+use crate::engine::{Engine, Maintenance, ServerRegistry, config_error, engine_snapshot};
 use crate::error::{Error, Result};
 use crate::events::{EventSubscription, Events};
 use crate::identity::{HeaderRule, IdentityExtractor, IdentityName, identify};
 use crate::metrics::{Metrics, Snapshot};
 use crate::run::Run;
-use crate::run_state::quota::RunQuota;
+use crate::run_state::RunQuota;
 use crate::server::Server;
 use crate::server_state::KeyedClientProfile;
 use crate::session_factory::SessionFactory;
@@ -44,7 +44,6 @@ pub use self::caller::Caller;
 #[derive(Clone, Debug)]
 pub struct Warmline {
     engine: Arc<Engine>,
-    /// Calls for this process.
     process: Caller,
 }
 
@@ -443,7 +442,7 @@ impl Warmline {
     /// assert!(warm.snapshot().sessions.is_empty());
     /// ```
     pub fn snapshot(&self) -> Snapshot {
-        self.engine.snapshot()
+        engine_snapshot(&self.engine)
     }
 
     /// The keys of this instance, for a program that seals data of its own.

@@ -1,4 +1,4 @@
-//! A call while it is built. Awaiting the builder sends it.
+//! A call while it is built, and what it returns. Awaiting the builder sends it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,16 +19,15 @@ use warmline_core::exchange::{Deadlines, Diagnostic, RequestOrigin};
 use warmline_core::message::params::Params;
 use warmline_core::policy::Policy;
 use warmline_core::protocol::methods;
+use warmline_core::session_plan::ServerProfile;
 
-use super::exclusive_session::ExclusiveSession;
 use super::execute;
-use super::output::{CallOutput, CallResponse};
+use super::server_handle::ExclusiveSession;
 use super::server_handle::ServerHandle;
 use super::stream::CallbackListener;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::listener::{Listener, ListenerAdapter};
 
-/// What a caller wants sent, with its options.
 pub(crate) struct CallRequest {
     pub(super) method: Cow<'static, str>,
     pub(super) params: Params,
@@ -65,6 +64,14 @@ impl CallRequest {
     /// Stands for the request where a lease is acquired and nothing is sent.
     pub(super) fn lease() -> Self {
         Self::new(Cow::Borrowed("lease"), Params::empty())
+    }
+
+    /// Whether it changes what clients want of a session.
+    pub(super) fn changes_client_state(&self) -> bool {
+        matches!(
+            &*self.method,
+            "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
+        )
     }
 
     pub(super) fn is_tool_call(&self) -> bool {
@@ -175,14 +182,15 @@ impl<T> CallBuilder<T> {
         method: Cow<'static, str>,
         params: Result<Params, impl fmt::Display>,
     ) -> Self {
-        let server = target.server_name();
         let mut problem = None;
         if !methods::is_allowed_on_exclusive_session(&method) {
+            let server = target.server_name();
             let what = format!("`{method}` cannot be sent to `{server}` as a call");
             let why = "Warmline opens sessions itself, and a notification has no reply";
             problem = Some(invalid_request(what, why));
         }
         let params = params.unwrap_or_else(|why| {
+            let server = target.server_name();
             let what = format!("the parameters of `{method}` for `{server}` are not a JSON object");
             problem.get_or_insert_with(|| invalid_request(what, why.to_string()));
             Params::empty()
@@ -314,6 +322,57 @@ impl<T> CallBuilder<T> {
     }
 }
 
+/// The methods of a [`CallBuilder`] for programs that relay calls.
+#[expect(
+    async_fn_in_trait,
+    reason = "implemented for one type, whose futures are Send"
+)]
+pub trait RelayCall<T: CallOutput>: Into<CallBuilder<T>> {
+    /// Adds HTTP headers to this call alone. A stdio server gets the trace headers (`traceparent`,
+    /// `tracestate`, `baggage`) in `_meta`, unless they are there.
+    fn headers(self, more: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> CallBuilder<T> {
+        let mut call = self.into();
+        call.request.headers.extend(more);
+        call
+    }
+
+    /// Relays a client's request as it is: its own `_meta` stays, and server requests become the
+    /// result.
+    fn relayed(self) -> CallBuilder<T> {
+        let mut call = self.into();
+        call.request.origin = RequestOrigin::Forwarded;
+        call
+    }
+
+    /// The same for a client that also sends arguments in headers: they are checked and passed on.
+    fn relayed_with_headers(
+        self,
+        more: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    ) -> CallBuilder<T> {
+        let mut call = self.headers(more);
+        call.request.origin = RequestOrigin::ForwardedWithHeaders;
+        call
+    }
+
+    /// Sets the listener of the sessions, which knows more than a user's.
+    fn shared_listener(self, listener: Arc<dyn warmline_upstream::Listener>) -> CallBuilder<T> {
+        let mut call = self.into();
+        call.request.listener = Some(listener);
+        call.callbacks = None;
+        call
+    }
+
+    /// Sends the call as awaiting it does, without boxing the future.
+    ///
+    /// # Errors
+    /// As awaiting it.
+    async fn send_unboxed(self) -> Result<T> {
+        self.into().send().await.map(T::from)
+    }
+}
+
+impl<T: CallOutput> RelayCall<T> for CallBuilder<T> {}
+
 fn invalid_request(what: String, why: impl Into<String>) -> Box<Diagnostic> {
     Box::new(Diagnostic::new(Reason::InvalidRequest, what).with_cause(why))
 }
@@ -333,5 +392,43 @@ impl<T: CallOutput> IntoFuture for CallBuilder<T> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async { self.send().await.map(T::from) })
+    }
+}
+
+/// The result of a call, and how it came about.
+#[derive(Clone, Debug)]
+pub struct CallResponse {
+    pub(crate) result: Bytes,
+    pub(crate) server: Arc<str>,
+    pub(crate) tool: Option<ToolName>,
+    pub(crate) attempts: u32,
+    pub(crate) generation: u32,
+    pub(crate) state_lost: bool,
+    pub(crate) server_profile: ServerProfile,
+    /// Set where the server says that it has no such tool.
+    pub(crate) unknown_tool: Option<Box<Diagnostic>>,
+}
+
+impl CallResponse {
+    pub(crate) fn error_context(&self) -> ErrorContext {
+        ErrorContext {
+            server: Some(self.server.to_string()),
+            method: None,
+            tool: self.tool.as_ref().map(ToString::to_string),
+            run: None,
+            generation: Some(self.generation),
+            location: None,
+        }
+    }
+}
+
+/// The type of a call's result: [`ToolResult`] for a tool call, raw JSON for any other request.
+pub trait CallOutput: From<CallResponse> + Send + 'static {}
+
+impl CallOutput for Bytes {}
+
+impl From<CallResponse> for Bytes {
+    fn from(response: CallResponse) -> Self {
+        response.result
     }
 }

@@ -18,15 +18,15 @@ use super::{AttemptOutcome, CallState, execute};
 use crate::server_state::ServerState;
 use crate::session_factory::{
     ClientState, ClientStateAction, PendingSubscription, PooledSession, RequestingClient,
-    RestoreRequest, SessionFactory,
+    RestoreRequest, SessionEntry, SessionFactory, SessionLease,
 };
 use warmline_platform::clock;
-use warmline_pool::{Lease, PoolEntry, SessionSnapshot};
+use warmline_pool::SessionSnapshot;
 
 pub(super) struct PendingSubscribeGuard {
     caller: CallerContext,
     server: Arc<ServerState>,
-    pool_entry: Arc<PoolEntry<SessionFactory>>,
+    pool_entry: Arc<SessionEntry>,
     subscription: PendingSubscription,
 }
 
@@ -43,7 +43,7 @@ impl CallState<'_> {
     pub(super) async fn attempt_client_state_change(
         &mut self,
         route: &Route,
-        lease: Lease<SessionFactory>,
+        lease: SessionLease,
         mut request: Request,
     ) -> AttemptOutcome {
         if let Err(diagnostic) = self.register_pending_subscribe(route) {
@@ -52,7 +52,9 @@ impl CallState<'_> {
         }
         let setup = route.setup();
         let (method, params) = (&self.request.method, &self.request.params);
-        match setup.client_state_action(self.requesting_client(route), method, params) {
+        let client = self.requesting_client(route);
+        let action = setup.with_client_state(|state| state.action_for(client, method, params));
+        match action.unwrap_or(ClientStateAction::Forward) {
             ClientStateAction::Forward => {},
             ClientStateAction::ForwardWithLevel(level) => {
                 if let Ok(params) = Params::from_serialize(&json!({ "level": level })) {
@@ -164,7 +166,7 @@ impl CallState<'_> {
 fn spawn_cleanup(
     caller: &CallerContext,
     server: &Arc<ServerState>,
-    entry: &Arc<PoolEntry<SessionFactory>>,
+    entry: &Arc<SessionEntry>,
     unwanted: Vec<RestoreRequest>,
 ) {
     if !unwanted.is_empty() {
@@ -179,7 +181,7 @@ fn spawn_cleanup(
 pub(crate) async fn send_cleanup_requests(
     mut caller: CallerContext,
     server: Arc<ServerState>,
-    entry: Arc<PoolEntry<SessionFactory>>,
+    entry: Arc<SessionEntry>,
     unwanted: Vec<RestoreRequest>,
 ) {
     if entry.key.run().is_none() {

@@ -1,31 +1,37 @@
-//! Failed attempts: what they show, whether the request is sent again, and what is repaired before.
+//! Failed attempts and the errors that calls end with: what a failure shows, whether the request is sent
+//! again, and what is repaired before. An unknown tool is recognised without another request.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use warmline_core::delivery::{Delivery, Idempotency};
 use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::{Diagnostic, Request};
 use warmline_core::policy::SessionMode;
 use warmline_core::pool::{EndReason, LeaseOutcome};
 use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneRemedy};
+use warmline_core::protocol::unknown_tool::is_unknown_tool_message;
 use warmline_core::retry::{self, Attempt, FailureClass, RetryDecision, RetryPreparation};
 
 use super::lists::{ListFreshness, tool_list};
 use super::route::{self, Route};
-use super::{AttemptOutcome, CallState, fresh_call_id};
+use super::{AttemptOutcome, CallState, CallStop, known_list_owner};
 use crate::credentials::{Credential, RefreshOutcome};
-use crate::error::Error;
+use crate::engine::random_hex;
+use crate::error::{Error, ErrorContext};
 use crate::events::{Event, Fingerprint, SessionRef};
-use crate::metrics::{HealCause, HealResult, RefreshResult};
-use crate::session_factory::SessionFactory;
+use crate::metrics::{
+    CallOutcome, CallRecorder, HealCause, HealResult, MethodLabel, RefreshResult,
+};
+use crate::session_factory::SessionLease;
+use crate::tools::{self, ToolList};
 use warmline_platform::clock;
-use warmline_pool::Lease;
 
 impl CallState<'_> {
     pub(super) async fn handle_failure(
         &mut self,
         route: &Route,
-        lease: Lease<SessionFactory>,
+        lease: SessionLease,
         mut failed: FailedAttempt,
     ) -> AttemptOutcome {
         let retired = lease.session.retired_reason();
@@ -77,7 +83,7 @@ impl CallState<'_> {
         if failed.diagnostic.retry_after.is_some() {
             self.queued_for = self.queued_for.saturating_add(delay);
         }
-        let id = self.request.call_id.clone().unwrap_or_else(fresh_call_id);
+        let id = self.request.call_id.clone().unwrap_or_else(random_hex);
         let params = retry::with_attempt_meta(&again.params, &id, self.history.attempts());
         AttemptOutcome::Retry(Request { params, ..again })
     }
@@ -95,7 +101,7 @@ impl CallState<'_> {
             failure,
             retry_after: failed.diagnostic.retry_after,
             history: self.history,
-            max_session_replacements: self.server.policy().heals_per_call,
+            max_session_replacements: self.server.settings.load().policy.heals_per_call,
             has_streamed: failed.has_streamed,
             can_refresh_credential: credential.is_some_and(|it| it.can_refresh()),
             time_left: self.time_left(clock::now()),
@@ -107,7 +113,7 @@ impl CallState<'_> {
         }
     }
 
-    fn note_lost_session_age(&self, lease: &Lease<SessionFactory>, diagnostic: &Diagnostic) {
+    fn note_lost_session_age(&self, lease: &SessionLease, diagnostic: &Diagnostic) {
         let session = &lease.session;
         if diagnostic.session_gone.is_some() && session.mark_loss_seen() {
             let now = self.caller.engine.tick();
@@ -137,7 +143,6 @@ impl CallState<'_> {
         });
     }
 
-    /// Whether the server wants a session, and the policy forbids one.
     fn wants_forbidden_session(&self, diagnostic: &Diagnostic) -> bool {
         let remedy = diagnostic.session_gone.map(SessionGoneForm::remedy);
         remedy == Some(SessionGoneRemedy::Open)
@@ -178,10 +183,10 @@ impl CallState<'_> {
         result == RefreshResult::Renewed
     }
 
-    /// Records what a failure shows of the server itself.
     fn note_failure(&mut self, route: &Route, diagnostic: &Diagnostic) {
         if is_unreachable(diagnostic.reason) {
-            self.server.note_unreachable(diagnostic);
+            // The next call, check or opening that reaches it ends this.
+            self.server.note_health(&Err(diagnostic.clone()));
         }
         let busy = [Reason::RateLimited, Reason::Unavailable];
         if let Some(pause) = diagnostic.retry_after
@@ -227,7 +232,6 @@ impl CallState<'_> {
         }
     }
 
-    /// The hints of the called tool, from a list that is read now.
     async fn fetch_tool_hints(&self) -> Option<retry::ToolHints> {
         let tool = self.request.tool.as_ref()?;
         // The caller decides first, and a list would wait for the session that the caller holds.
@@ -235,7 +239,7 @@ impl CallState<'_> {
             return None;
         }
         let trusts_hints = {
-            let policy = self.server.policy();
+            let policy = &self.server.settings.load().policy;
             policy.trust_read_only_hint || !policy.trust_idempotent_hint.is_empty()
         };
         if !trusts_hints {
@@ -270,6 +274,134 @@ impl CallState<'_> {
         }
         self.finish_with_error(diagnostic, delivery)
     }
+
+    pub(super) fn protocol_error(&mut self, raw: &Bytes) -> Error {
+        if let Some(metrics) = self.metrics.take() {
+            metrics.finish_answered(CallOutcome::ProtocolError);
+        }
+        let mut error = Error::from_server_error(&self.server.name, &self.request.method, raw);
+        if let (Some(reply), Some(tool)) = (error.server_error(), self.request.tool.as_deref())
+            && (is_unknown_tool_message(&reply.message, tool)
+                || (reply.code == INVALID_PARAMS
+                    && self
+                        .cached_tools()
+                        .is_some_and(|known| !known.contains(tool))))
+        {
+            error = error.with_diagnostic(self.unknown_tool_diagnostic(tool));
+        }
+        error
+            .with_context(self.error_context())
+            .with_attempts(self.history.attempts())
+    }
+
+    /// The error of a call without an attempt.
+    pub(super) fn reject(&mut self, diagnostic: Diagnostic) -> Error {
+        self.finish_with_error(diagnostic, Delivery::Unsent)
+            .with_attempts(0)
+    }
+
+    /// The error of a call that ends before its next attempt.
+    pub(super) fn unsent_error(&mut self, diagnostic: Diagnostic) -> Error {
+        let delivery = self.history.overall_delivery(Delivery::Unsent);
+        self.finish_with_error(diagnostic, delivery)
+    }
+
+    /// The error of a call that the end of its run or of the engine stopped.
+    pub(super) fn stopped_error(&mut self, stopped: CallStop) -> Error {
+        let diagnostic = match stopped {
+            CallStop::NotAdmitted(diagnostic) => return self.reject(diagnostic),
+            CallStop::Cancelled(diagnostic) => diagnostic,
+        };
+        if self.metrics.as_ref().map(|call| call.method) == Some(MethodLabel::Listen) {
+            // A stream that ends with its run has not failed.
+            self.metrics = None;
+        }
+        let last = self.last_delivery.unwrap_or(Delivery::Unsent);
+        let delivery = match self.in_flight {
+            true => Delivery::Unknown,
+            false => self.history.overall_delivery(last),
+        };
+        self.finish_with_error(diagnostic, delivery)
+    }
+
+    /// The error that ends the call, with metrics and an event.
+    pub(super) fn finish_with_error(
+        &mut self,
+        diagnostic: Diagnostic,
+        delivery: Delivery,
+    ) -> Error {
+        if diagnostic.reason == Reason::Internal {
+            self.report_internal_error();
+        }
+        if let Some(metrics) = self.metrics.take() {
+            self.report_failure(&metrics, &diagnostic, delivery);
+            metrics.finish_failed(delivery, diagnostic.code);
+        }
+        // The session does not know the headers of a single call.
+        let diagnostic = warmline_upstream::redact_headers(&self.request.headers, diagnostic);
+        Error::new(diagnostic, delivery)
+            .with_context(self.error_context())
+            .with_attempts(self.history.attempts())
+    }
+
+    fn error_context(&self) -> ErrorContext {
+        ErrorContext {
+            server: Some(self.server.name.to_string()),
+            method: Some(self.request.method.to_string()),
+            tool: self.request.tool.as_ref().map(ToString::to_string),
+            run: self.caller.run.as_ref().map(|run| run.name.to_string()),
+            generation: self.generation,
+            location: self.server.display_location(),
+        }
+    }
+
+    fn report_failure(&self, metrics: &CallRecorder, diagnostic: &Diagnostic, delivery: Delivery) {
+        let mut session = SessionRef::for_server(Arc::clone(&self.server.name));
+        session.identity = Some(Fingerprint::from(self.caller.identity.id));
+        let run = self.caller.run.as_ref();
+        session.run = run.map(|run| Fingerprint::from(run.id));
+        session.generation = self.generation;
+        self.caller.engine.context.events.emit(Event::CallFailed {
+            session,
+            method: metrics.method,
+            delivery,
+            code: diagnostic.code,
+            reason: diagnostic.reason,
+            attempts: metrics.attempts,
+            took: metrics.elapsed(),
+        });
+    }
+
+    fn report_internal_error(&self) {
+        let context = &self.caller.engine.context;
+        context.metrics.engine.invariant_failures.increment();
+        context.events.emit(Event::InvariantViolated {
+            promise: "no call fails by a fault of Warmline",
+            server: Some(Arc::clone(&self.server.name)),
+        });
+    }
+
+    /// The diagnostic of a failed result that says the server has no such tool.
+    pub(super) fn detect_unknown_tool(&self, result: &[u8]) -> Option<Box<Diagnostic>> {
+        let tool = self.request.tool.as_deref()?;
+        let text = only_text_block(result)?;
+        is_unknown_tool_message(&text, tool)
+            .then(|| Box::new(self.unknown_tool_diagnostic(tool).with_cause(text)))
+    }
+
+    fn unknown_tool_diagnostic(&self, tool: &str) -> Diagnostic {
+        let known = self.cached_tools();
+        if known.as_ref().is_some_and(|tools| tools.contains(tool)) {
+            // The cached list is outdated.
+            self.server.tool_lists.forget_all();
+        }
+        tools::unknown_tool(&self.server.name, tool, known.as_deref())
+    }
+
+    fn cached_tools(&self) -> Option<Arc<ToolList>> {
+        let owner = known_list_owner(self.caller, self.server);
+        self.server.tool_lists.peek(&owner)
+    }
 }
 
 pub(super) struct FailedAttempt {
@@ -302,4 +434,21 @@ const fn is_unreachable(reason: Reason) -> bool {
             | Reason::Tls
             | Reason::TlsClosed
     )
+}
+
+/// The JSON-RPC code by which most servers refuse an unknown tool.
+const INVALID_PARAMS: i64 = -32602;
+
+fn only_text_block(result: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct ToolResultText {
+        content: Vec<TextBlock>,
+    }
+    #[derive(serde::Deserialize)]
+    struct TextBlock {
+        text: Option<String>,
+    }
+    let body: ToolResultText = serde_json::from_slice(result).ok()?;
+    let [only] = <[TextBlock; 1]>::try_from(body.content).ok()?;
+    only.text
 }

@@ -15,22 +15,22 @@ use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::error::code::Reason;
 use warmline_core::pool::LeaseOutcome;
-use warmline_core::pool_key::{ClientProfileId, KeyScope, Transport};
+use warmline_core::pool_key::{ClientProfileId, Transport};
 use warmline_core::session_plan::ServerProfile;
 
 use super::builder::CallRequest;
+use super::route::{self, list_owner, server_principal};
 use super::server_handle::CallerContext;
-use super::{CallState, execute, route};
+use super::{CallState, execute};
 use crate::error::{Error, Result};
-use crate::list_cache::{FetchedList, ListAgeLimit, ListCache, ListOwner, ServerPrincipal};
-use crate::server_state::{HandshakeKey, NO_CREDENTIAL, ServerState};
-use crate::session_factory::SessionFactory;
+use crate::list_cache::{FetchedList, ListAgeLimit, ListCache, ListOwner};
+use crate::server_state::{HandshakeKey, ServerState};
+use crate::session_factory::{SessionEntry, SessionFactory};
 use crate::tools::ToolList;
 use warmline_platform::clock;
-use warmline_pool::{PoolEntry, SessionSnapshot};
+use warmline_pool::SessionSnapshot;
 use warmline_upstream::{ListKind, ListReader, ServerFacts, is_usable_item};
 
-/// How fresh a cached list must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListFreshness {
     /// Younger than the horizon, and the server reported no change.
@@ -39,29 +39,6 @@ pub(crate) enum ListFreshness {
     UnchangedByCalls,
     /// The same, and within the time that the server allows.
     WithinServerTtl,
-}
-
-/// Who may see the lists that the sessions of a pool entry give.
-pub(super) fn list_owner(
-    caller: &CallerContext,
-    entry: &ServerState,
-    cell: Option<&PoolEntry<SessionFactory>>,
-) -> ListOwner {
-    let run = cell.and_then(|cell| cell.key.run());
-    ListOwner {
-        principal: server_principal(caller, entry),
-        scope: run.map_or(
-            KeyScope::Shared(caller.client_profile.sharing_id),
-            KeyScope::Run,
-        ),
-        era: caller.era,
-    }
-}
-
-/// The same for the cached route.
-pub(super) fn known_list_owner(caller: &CallerContext, entry: &ServerState) -> ListOwner {
-    let cell = route::cached_entry(caller, entry);
-    list_owner(caller, entry, cell.as_deref())
 }
 
 /// The owner of the list that a caller reads, and how old it may be. None where no route is found:
@@ -79,7 +56,7 @@ async fn list_lookup(
         return Some((list_owner(caller, entry, None), any));
     }
     let finding = route::find_route(caller, entry, None);
-    let found = clock::timeout(entry.policy().deadlines.total, finding).await;
+    let found = clock::timeout(entry.settings.load().policy.deadlines.total, finding).await;
     let route = found.ok()?.ok()?;
     let cell = route.pool_entry();
     let age = cell
@@ -89,11 +66,7 @@ async fn list_lookup(
 }
 
 /// How old a list of a pool entry may be, where a call may change it.
-fn age_limit(
-    entry: &PoolEntry<SessionFactory>,
-    list: ListKind,
-    fresh: ListFreshness,
-) -> Option<ListAgeLimit> {
+fn age_limit(entry: &SessionEntry, list: ListKind, fresh: ListFreshness) -> Option<ListAgeLimit> {
     let profile = entry.setup.server_profile;
     // A call changes neither shared lists nor those of a modern server.
     if entry.key.run().is_none() || profile.era == Era::Modern {
@@ -109,7 +82,7 @@ fn age_limit(
     })
 }
 
-fn declares_list_changed(entry: &PoolEntry<SessionFactory>, list: ListKind) -> bool {
+fn declares_list_changed(entry: &SessionEntry, list: ListKind) -> bool {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ListCapability {
@@ -234,13 +207,6 @@ pub(super) async fn fetch_pages(
     })
 }
 
-fn server_principal(caller: &CallerContext, server: &ServerState) -> ServerPrincipal {
-    let credential = server.credential(&caller.identity, &caller.engine.context.vault);
-    let id = credential.map_or(NO_CREDENTIAL, |credential| credential.id());
-    (caller.identity.id, id)
-}
-
-/// The facts that the server declared when the caller's session was opened.
 pub(crate) async fn session_facts(
     caller: &CallerContext,
     server: &Arc<ServerState>,
@@ -284,9 +250,7 @@ pub(crate) async fn handshake_facts(
     Ok(facts)
 }
 
-pub(crate) fn newest_session(
-    entry: &PoolEntry<SessionFactory>,
-) -> Option<SessionSnapshot<SessionFactory>> {
+pub(crate) fn newest_session(entry: &SessionEntry) -> Option<SessionSnapshot<SessionFactory>> {
     let sessions = entry.sessions().into_iter();
     sessions.max_by_key(|seen| seen.generation)
 }

@@ -1,44 +1,13 @@
-//! What a call returns.
-
-use std::sync::Arc;
+//! What a tool call returns.
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use warmline_core::delivery::Delivery;
 use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::Diagnostic;
-use warmline_core::session_plan::ServerProfile;
 
-use super::builder::ToolName;
-use crate::error::{Error, ErrorContext, Result};
-use crate::metrics::CallOutcome;
-
-/// The result of a call, and how it came about.
-#[derive(Clone, Debug)]
-pub struct CallResponse {
-    pub(crate) result: Bytes,
-    pub(crate) server: Arc<str>,
-    pub(crate) tool: Option<ToolName>,
-    pub(crate) attempts: u32,
-    pub(crate) generation: u32,
-    pub(crate) state_lost: bool,
-    pub(crate) server_profile: ServerProfile,
-    /// Set where the server says that it has no such tool.
-    pub(crate) unknown_tool: Option<Box<Diagnostic>>,
-}
-
-impl CallResponse {
-    pub(crate) fn error_context(&self) -> ErrorContext {
-        ErrorContext {
-            server: Some(self.server.to_string()),
-            method: None,
-            tool: self.tool.as_ref().map(ToString::to_string),
-            run: None,
-            generation: Some(self.generation),
-            location: None,
-        }
-    }
-}
+use super::builder::{CallOutput, CallResponse};
+use crate::error::{Error, Result};
 
 /// The result of a tool call. A failed tool has a result, too: [`ToolResult::ok`] turns it into an
 /// error.
@@ -191,35 +160,7 @@ struct ToolResultBody {
     structured: Option<serde_json::Value>,
 }
 
-/// Whether a result says that the tool failed. Only a result with the member's name is parsed.
-pub(super) fn outcome_of_result(result: &[u8]) -> CallOutcome {
-    #[derive(serde::Deserialize)]
-    struct ToolErrorFlag {
-        #[serde(default, rename = "isError")]
-        is_error: bool,
-    }
-    let named = memchr::memmem::find(result, b"\"isError\"").is_some();
-    let failed =
-        named && serde_json::from_slice::<ToolErrorFlag>(result).is_ok_and(|flag| flag.is_error);
-    if failed {
-        CallOutcome::ToolError
-    } else {
-        CallOutcome::Ok
-    }
-}
-
-/// The type of a call's result: [`ToolResult`] for a tool call, raw JSON for any other request.
-pub trait CallOutput: From<CallResponse> + Send + 'static {}
-
-impl CallOutput for Bytes {}
-
 impl CallOutput for ToolResult {}
-
-impl From<CallResponse> for Bytes {
-    fn from(response: CallResponse) -> Self {
-        response.result
-    }
-}
 
 impl From<CallResponse> for ToolResult {
     fn from(response: CallResponse) -> Self {

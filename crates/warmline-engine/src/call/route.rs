@@ -2,7 +2,6 @@
 //! that a call on a held session needs one lookup in the run's session table.
 
 mod discovery;
-mod recorded_facts;
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -18,16 +17,17 @@ use warmline_core::session_plan::{
 };
 
 use super::server_handle::CallerContext;
+use crate::list_cache::{ListOwner, ServerPrincipal};
 use crate::run_state::session_table::{CredentialTag, RouteSelector};
 use crate::run_state::{RunOrigin, RunState};
-use crate::server_state::{RouteFlightKey, ServerAccess, ServerState};
-use crate::session_factory::{SessionFactory, SessionSetup};
-use warmline_pool::{PoolEntry, SpareKey};
+use crate::server_state::{NO_CREDENTIAL, RouteFlightKey, ServerAccess, ServerState};
+use crate::session_factory::{SessionEntry, SessionSetup};
+use warmline_pool::SpareKey;
 
 #[derive(Clone)]
 pub(crate) enum Route {
     /// A pool entry holds the session.
-    Pooled(Arc<PoolEntry<SessionFactory>>),
+    Pooled(Arc<SessionEntry>),
     /// The call gets a session for itself.
     PerCall(Arc<PerCallSession>),
 }
@@ -47,7 +47,7 @@ impl Route {
         }
     }
 
-    pub(crate) fn pool_entry(&self) -> Option<&PoolEntry<SessionFactory>> {
+    pub(crate) fn pool_entry(&self) -> Option<&SessionEntry> {
         match self {
             Self::Pooled(entry) => Some(entry),
             Self::PerCall(_) => None,
@@ -88,11 +88,10 @@ pub(crate) async fn find_route(
     resolve_route(caller, server, per_tool).await
 }
 
-/// The cached pool entry of this caller's run.
 pub(crate) fn cached_entry(
     caller: &CallerContext,
     server: &ServerState,
-) -> Option<Arc<PoolEntry<SessionFactory>>> {
+) -> Option<Arc<SessionEntry>> {
     let run = caller.run.as_ref()?;
     run.session_table
         .find(server, route_selector(caller))
@@ -100,12 +99,13 @@ pub(crate) fn cached_entry(
 }
 
 fn route_selector(caller: &CallerContext) -> RouteSelector {
-    match &caller.identity.request_credential {
-        Some(credential) => RouteSelector::RequestCredential(
+    match (&caller.identity.request_credential, caller.era) {
+        (Some(credential), _) => RouteSelector::RequestCredential(
             CredentialTag::from_credential(credential.id()),
             caller.era,
         ),
-        None => caller.era.map_or(RouteSelector::Server, RouteSelector::Era),
+        (None, Some(era)) => RouteSelector::Era(era),
+        (None, None) => RouteSelector::Server,
     }
 }
 
@@ -115,6 +115,35 @@ pub(super) fn forget_route(caller: &CallerContext, server: &ServerState) {
     }
 }
 
+/// Who may see the lists that the sessions of a pool entry give.
+pub(super) fn list_owner(
+    caller: &CallerContext,
+    server: &ServerState,
+    entry: Option<&SessionEntry>,
+) -> ListOwner {
+    let run = entry.and_then(|entry| entry.key.run());
+    ListOwner {
+        principal: server_principal(caller, server),
+        scope: match run {
+            Some(run) => KeyScope::Run(run),
+            None => KeyScope::Shared(caller.client_profile.sharing_id),
+        },
+        era: caller.era,
+    }
+}
+
+/// The same for the cached route.
+pub(super) fn known_list_owner(caller: &CallerContext, server: &ServerState) -> ListOwner {
+    let entry = cached_entry(caller, server);
+    list_owner(caller, server, entry.as_deref())
+}
+
+pub(super) fn server_principal(caller: &CallerContext, server: &ServerState) -> ServerPrincipal {
+    let credential = server.credential(&caller.identity, &caller.engine.context.vault);
+    let id = credential.map_or(NO_CREDENTIAL, |credential| credential.id());
+    (caller.identity.id, id)
+}
+
 async fn resolve_route(
     caller: &CallerContext,
     server: &Arc<ServerState>,
@@ -122,7 +151,7 @@ async fn resolve_route(
 ) -> Result<Route, Diagnostic> {
     let engine = &caller.engine;
     if let Some(run) = &caller.run {
-        run.check_quota(&engine.run_quota, engine.limits().runs_per_identity)?;
+        run.check_quota(&engine.run_quota, engine.context.limits.runs_per_identity)?;
         run.wait_for_previous().await;
         run.remove_ended_routes(&server.name);
     }
@@ -188,7 +217,7 @@ impl RouteQuery<'_> {
     async fn find_shared_route(
         self,
         run: &Arc<RunState>,
-    ) -> Result<Option<Arc<PoolEntry<SessionFactory>>>, Diagnostic> {
+    ) -> Result<Option<Arc<SessionEntry>>, Diagnostic> {
         let key = RouteFlightKey {
             // Unique while the flight holds the run.
             run_address: Arc::as_ptr(run).addr(),
@@ -226,10 +255,10 @@ impl RouteQuery<'_> {
         let request = PlanRequest {
             tool: per_tool,
             in_run: caller.run.is_some(),
-            pool_enabled: caller.engine.limits().pool_enabled,
+            pool_enabled: caller.engine.context.limits.pool_enabled,
             is_returning: caller.identity.name.is_reusable(),
         };
-        match session_plan::plan_session(profile, &self.server.policy(), request) {
+        match session_plan::plan_session(profile, &self.server.settings.load().policy, request) {
             // A withdrawn server keeps only the sessions of runs.
             SessionPlan::Pooled(plan)
                 if plan.scope == ScopeKind::Run || !self.server.is_withdrawn() =>
@@ -255,10 +284,10 @@ impl RouteQuery<'_> {
         let pool = &caller.engine.pool;
         let key = self.pool_key(profile, plan);
         let run = caller.run.as_ref().filter(|run| key.run() == Some(run.id));
-        let waiters = caller.engine.limits().waiters_per_key;
+        let waiters = caller.engine.context.limits.waiters_per_key;
         let entry = pool.entry(
             &key,
-            || session_plan::entry_policy(profile, plan, &server.policy(), waiters),
+            || session_plan::entry_policy(profile, plan, &server.settings.load().policy, waiters),
             || {
                 let setup = self.session_setup(profile).with_holding(request, plan);
                 match run {
@@ -287,7 +316,7 @@ impl RouteQuery<'_> {
     /// `closed`, where the server was replaced meanwhile: the call resolves its route once more.
     fn cache_route(
         self,
-        entry: &Arc<PoolEntry<SessionFactory>>,
+        entry: &Arc<SessionEntry>,
         per_tool: Option<SessionScope>,
     ) -> Result<(), Diagnostic> {
         let Self { caller, server, .. } = self;

@@ -14,7 +14,7 @@ use warmline_core::pool_key::CredentialId;
 use super::source::SecretResult;
 use super::{CredentialSource, Token, TokenLifetime, TokenRequest, credential_unavailable};
 use crate::identity::IdentityName;
-use crate::refreshable::{RefreshableValue, VersionedValue};
+use crate::single_flight::{RefreshableValue, VersionedValue};
 use warmline_platform::clock::{self, Instant};
 use warmline_store::keyring::{Keyring, Purpose};
 use warmline_upstream::{HeaderSource, RenewFuture};
@@ -33,7 +33,6 @@ struct CredentialState {
     header: Arc<RefreshableValue<CachedHeader>>,
 }
 
-/// The result of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefreshOutcome {
     /// Another token than the one that was refused.
@@ -42,13 +41,10 @@ pub(crate) enum RefreshOutcome {
     SameToken,
 }
 
-/// A token as it is sent.
 struct CachedHeader {
     /// None if an optional secret is missing.
     value: Option<HeaderValue>,
-    /// From then on it is renewed in the background.
     renew_at: Option<Instant>,
-    /// From then on it is not used.
     expires_at: Option<Instant>,
 }
 
@@ -91,7 +87,6 @@ impl Credential {
         self.0.id
     }
 
-    /// The header to send now, if any.
     pub(crate) fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         let value = self
             .0
@@ -105,7 +100,6 @@ impl Credential {
         self.0.header.epoch()
     }
 
-    /// Whether its source may return another token.
     pub(crate) fn can_refresh(&self) -> bool {
         !self.0.source.secret.is_constant()
     }

@@ -155,7 +155,6 @@ impl Secret {
         }
     }
 
-    /// Whether this source, or any of its sources, is such.
     fn any(&self, is_such: &dyn Fn(&SecretSource) -> bool) -> bool {
         if let SecretSource::FirstOf(secrets) = &self.source {
             return secrets.iter().any(|secret| secret.any(is_such));
@@ -163,7 +162,6 @@ impl Secret {
         is_such(&self.source)
     }
 
-    /// Whether it differs by identity.
     pub(crate) fn is_per_identity(&self) -> bool {
         self.any(&|source| {
             matches!(source, SecretSource::File(path) if has_identity_placeholder(path))
@@ -181,7 +179,6 @@ impl Secret {
         self.any(&|source| matches!(source, SecretSource::CallerHeader(name) if name == header))
     }
 
-    /// Whether it never changes.
     pub(crate) fn is_constant(&self) -> bool {
         !self.any(&|source| {
             !matches!(

@@ -25,9 +25,7 @@ use warmline_platform::lock::Mutex;
 use warmline_pool::KeepAliveCheck;
 use warmline_upstream::TransportConfig;
 
-/// Keep-alive requests that are sent at a time, per server.
 const MAX_CONCURRENT_KEEP_ALIVES: usize = 32;
-/// An exclusive lease that lasts longer is reported.
 const LONG_LEASE: Duration = Duration::from_secs(60);
 /// How long a sealing key serves before a new one takes its place.
 const KEY_ROTATION_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -35,9 +33,9 @@ const STORE_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
-    running: Arc<AtomicBool>,
+    pub(super) running: Arc<AtomicBool>,
     task: Mutex<Option<(AbortHandle, RuntimeHandle)>>,
-    pending_ends: Arc<PendingRunEnds>,
+    pub(super) pending_ends: Arc<PendingRunEnds>,
     draining: Mutex<Vec<DrainingServer>>,
 }
 
@@ -52,21 +50,21 @@ struct DrainingServer {
 
 /// Ends of runs that were dropped outside of a runtime.
 #[derive(Debug, Default)]
-struct PendingRunEnds {
+pub(super) struct PendingRunEnds {
     ends: Mutex<Vec<PendingRunEnd>>,
     wake: Notify,
 }
 
 impl PendingRunEnds {
-    fn take_all(&self) -> Vec<PendingRunEnd> {
+    /// Takes the ends that have not begun; the caller carries them out.
+    pub(super) fn take_all(&self) -> Vec<PendingRunEnd> {
         std::mem::take(&mut *self.ends.lock())
     }
 }
 
 impl Maintenance {
-    /// Starts the task unless it runs, which is cheap to find out.
-    pub(crate) fn start(&self, engine: &Arc<Engine>) {
-        if self.running.load(Ordering::Relaxed) || self.running.swap(true, Ordering::AcqRel) {
+    pub(super) fn start(&self, engine: &Arc<Engine>) {
+        if self.running.swap(true, Ordering::AcqRel) {
             return;
         }
         let running = RunningGuard(Arc::clone(&self.running));
@@ -84,11 +82,6 @@ impl Maintenance {
     pub(crate) fn hand_over_run_end(&self, left: PendingRunEnd) {
         self.pending_ends.ends.lock().push(left);
         self.pending_ends.wake.notify_one();
-    }
-
-    /// Takes the ends that have not begun; the caller carries them out.
-    pub(crate) fn take_pending_run_ends(&self) -> Vec<PendingRunEnd> {
-        self.pending_ends.take_all()
     }
 
     /// A server was removed; the last of these is its latest declaration.
@@ -195,7 +188,10 @@ impl Drop for RunningGuard {
 
 async fn run_maintenance(engine: Weak<Engine>, left: Arc<PendingRunEnds>, running: RunningGuard) {
     let mut background = BackgroundJobs::default();
-    while let Some(every) = engine.upgrade().map(|engine| engine.limits().sweep_every) {
+    while let Some(every) = engine
+        .upgrade()
+        .map(|engine| engine.context.limits.sweep_every)
+    {
         wait_for_round(clock::after(every), &engine, &left).await;
         // Held for one round only, so that a dropped engine ends between two.
         let Some(engine) = engine.upgrade() else {
@@ -210,7 +206,7 @@ async fn run_maintenance(engine: Weak<Engine>, left: Arc<PendingRunEnds>, runnin
 async fn wait_for_round(next: Instant, engine: &Weak<Engine>, left: &PendingRunEnds) {
     loop {
         let due = engine.upgrade().and_then(|engine| {
-            let drain = engine.limits().drain;
+            let drain = engine.context.limits.drain;
             engine.maintenance.next_cleanup_at(drain)
         });
         let until = due.map_or(next, |due| due.min(next));
@@ -237,9 +233,9 @@ fn end_pending_runs(engine: &Weak<Engine>, left: &PendingRunEnds) {
 
 async fn run_round(engine: &Arc<Engine>, background: &mut BackgroundJobs) {
     hold_processes_of_live_runs(engine);
-    let due = engine.pool().sweep().await;
+    let due = engine.pool.sweep().await;
     background.start_keep_alives(due);
-    let idle = engine.limits().run_idle;
+    let idle = engine.context.limits.run_idle;
     for rested in engine.live_runs() {
         end_if_idle(engine, &rested, idle);
     }
@@ -251,7 +247,7 @@ async fn run_round(engine: &Arc<Engine>, background: &mut BackgroundJobs) {
 
 /// Ends the sessions that live runs still have at servers whose drain is over.
 fn end_removed_servers(engine: &Engine) {
-    let drain = engine.limits().drain;
+    let drain = engine.context.limits.drain;
     let drained = engine.maintenance.take_drained(drain);
     let (removed, disabled): (Vec<_>, Vec<_>) = drained.into_iter().partition(|one| one.is_removed);
     for one in &removed {
@@ -273,7 +269,7 @@ fn end_run_sessions(engine: &Engine, entry: &Arc<ServerState>) {
     for run in engine.live_runs() {
         for cell in run.session_table.entries_of(entry) {
             if cell.key.run().is_some() {
-                engine.pool().end_entry(&cell, EndReason::Reloaded);
+                engine.pool.end_entry(&cell, EndReason::Reloaded);
             }
         }
         run.remove_server(entry);
@@ -283,7 +279,8 @@ fn end_run_sessions(engine: &Engine, entry: &Arc<ServerState>) {
 /// A process that the runs of an identity share does not become idle while one of them is live.
 fn hold_processes_of_live_runs(engine: &Engine) {
     let has_programs = engine
-        .servers()
+        .servers
+        .load()
         .values()
         .any(|entry| entry.declaration.is_program());
     if !has_programs {
@@ -294,13 +291,14 @@ fn hold_processes_of_live_runs(engine: &Engine) {
         .iter()
         .map(|run| run.identity.id)
         .collect();
-    for cell in engine.pool().entries() {
+    for cell in engine.pool.entries() {
         let (key, setup) = (&cell.key, &cell.setup);
         let (KeyOwner::Identity(owner), None, true) = (key.owner, key.run(), setup.is_process())
         else {
             continue;
         };
-        let Some((mut policy, _)) = setup.current_policy(engine.limits().waiters_per_key) else {
+        let Some((mut policy, _)) = setup.current_policy(engine.context.limits.waiters_per_key)
+        else {
             continue;
         };
         if live.contains(&owner) {
@@ -310,10 +308,9 @@ fn hold_processes_of_live_runs(engine: &Engine) {
     }
 }
 
-/// Reports each exclusive lease that lasts too long, once.
 fn report_long_leases(engine: &Engine) {
     for (session, held) in engine.leases.take_long_held(LONG_LEASE) {
-        engine.events().emit(Event::LongLease {
+        engine.context.events.emit(Event::LongLease {
             session,
             method: None,
             held,
@@ -347,8 +344,8 @@ impl BackgroundJobs {
     /// Checks every HTTP server that is in use, without touching its sessions. One that hangs delays
     /// no other.
     fn start_server_checks(&mut self, engine: &Engine) {
-        for entry in engine.servers().values() {
-            let every = entry.policy().health_check_interval;
+        for entry in engine.servers.load().values() {
+            let every = entry.settings.load().policy.health_check_interval;
             let Some(found) = entry.known_location() else {
                 continue;
             };
@@ -358,7 +355,7 @@ impl BackgroundJobs {
             let Some(token) = entry.begin_check(every) else {
                 continue;
             };
-            let (connector, entry) = (Arc::clone(engine.session_factory()), Arc::clone(entry));
+            let (connector, entry) = (Arc::clone(&engine.session_factory), Arc::clone(entry));
             clock::spawn_in("server-check", &mut self.checks, async move {
                 let answers = connector.check_reachable(&entry, &found).await;
                 entry.note_health(&answers);
@@ -372,26 +369,24 @@ impl BackgroundJobs {
         while self.store_sweep.try_join_next().is_some() {}
         let last = self.stores_swept_at;
         let is_due = last.is_none_or(|at| at.elapsed() >= STORE_SWEEP_INTERVAL);
-        if is_due && self.store_sweep.is_empty() && engine.context().store_factory.is_some() {
+        if is_due && self.store_sweep.is_empty() && engine.context.store_factory.is_some() {
             self.stores_swept_at = Some(clock::now());
-            let engine = Arc::clone(engine);
-            clock::spawn_in("store-round", &mut self.store_sweep, async move {
-                sweep_stores(&engine).await;
-            });
+            let sweep = sweep_stores(Arc::clone(engine));
+            clock::spawn_in("store-round", &mut self.store_sweep, sweep);
         }
     }
 }
 
 /// Ends abandoned sessions, and renews the records of those in use.
-async fn sweep_stores(engine: &Arc<Engine>) {
-    let shared = engine.context();
+async fn sweep_stores(engine: Arc<Engine>) {
+    let shared = &engine.context;
     if let Err(diagnostic) = shared.vault.rotate_if_older(KEY_ROTATION_PERIOD) {
         tracing::warn!(trouble = %diagnostic, "the sealing keys could not be rotated");
     }
-    for cell in engine.pool().entries() {
-        engine.session_factory().renew_record(&cell).await;
+    for cell in engine.pool.entries() {
+        engine.session_factory.renew_record(&cell).await;
     }
-    let entries: Vec<Arc<ServerState>> = engine.servers().values().cloned().collect();
+    let entries: Vec<Arc<ServerState>> = engine.servers.load().values().cloned().collect();
     for entry in entries {
         let Some(records) = shared.records_of(&entry) else {
             continue;
@@ -400,15 +395,15 @@ async fn sweep_stores(engine: &Arc<Engine>) {
             // A store may be shared: no server may learn the session id of another.
             .abandoned(shared.limits.run_idle, |key| {
                 key.target.server != entry.name
-                    || engine.pool().has_sessions(key)
+                    || engine.pool.has_sessions(key)
                     || is_current_fact(&entry, key)
             })
             .await;
         for record in left {
             // Checked for each: while one is ended, a client comes back for another.
-            let is_held = |key: &PoolKey| engine.pool().has_sessions(key);
+            let is_held = |key: &PoolKey| engine.pool.has_sessions(key);
             engine
-                .session_factory()
+                .session_factory
                 .end_abandoned(&entry, &records, record, is_held)
                 .await;
         }

@@ -10,7 +10,7 @@ use warmline_core::pool_key::Transport;
 use warmline_core::time::Tick;
 
 use super::Engine;
-use crate::fingerprint::{Fingerprint, ShortId};
+use crate::identity::{Fingerprint, ShortId};
 use crate::metrics::{
     BreakerScope, RunStatus, ServerCondition, ServerMetrics, ServerStatus, SessionState,
     SessionStatus, Snapshot,
@@ -20,15 +20,15 @@ use crate::server_state::ServerState;
 use warmline_platform::clock;
 use warmline_pool::SpareCounts;
 
-pub(super) fn engine_snapshot(engine: &Engine) -> Snapshot {
-    let shared = engine.context();
+pub(crate) fn engine_snapshot(engine: &Engine) -> Snapshot {
+    let shared = &engine.context;
     let wall = clock::wall_seconds();
     // Sessions are timed by the pool's clock, runs by the engine's.
-    let (now, pool_now) = (engine.tick(), engine.pool().tick());
+    let (now, pool_now) = (engine.tick(), engine.pool.tick());
     let mut sessions = Vec::new();
     let before = |now: Tick, tick: Tick| wall.saturating_sub(now.duration_since(tick).as_secs());
     let mut tallies: HashMap<Arc<str>, ServerTally> = HashMap::new();
-    for entry in engine.pool().entries() {
+    for entry in engine.pool.entries() {
         let key = &entry.key;
         let tally = tallies.entry(Arc::clone(&key.target.server)).or_default();
         let (counts, closing, _) = entry.counts();
@@ -61,8 +61,8 @@ pub(super) fn engine_snapshot(engine: &Engine) -> Snapshot {
         }
     }
     let standing = server_statuses(engine, tallies);
-    let (numbers, ceilings) = (&shared.metrics.engine, engine.limits());
-    let keys = engine.pool().key_count();
+    let (numbers, ceilings) = (&shared.metrics.engine, engine.context.limits);
+    let keys = engine.pool.key_count();
     numbers.keys.set(u64::try_from(keys).unwrap_or(u64::MAX));
     numbers.sessions_limit.set(u64::from(ceilings.sessions));
     numbers.children_limit.set(u64::from(ceilings.processes));
@@ -80,16 +80,16 @@ fn server_statuses(
     engine: &Engine,
     mut tallies: HashMap<Arc<str>, ServerTally>,
 ) -> Vec<ServerStatus> {
-    for shelf in engine.pool().spares().counts() {
+    for shelf in engine.pool.spares().counts() {
         let tally = tallies.entry(Arc::clone(&shelf.server)).or_default();
         tally.add_spares(&shelf);
     }
-    for (server, scope, state, pause) in engine.pool().blocking_breakers() {
+    for (server, scope, state, pause) in engine.pool.blocking_breakers() {
         let tally = tallies.entry(server).or_default();
         tally.add_breaker(scope, state, pause);
     }
     let mut standing = Vec::new();
-    for entry in engine.servers().values() {
+    for entry in engine.servers.load().values() {
         let tally = tallies.remove(&entry.name).unwrap_or_default();
         tally.update_metrics(&entry.metrics);
         standing.push(tally.build_server_status(entry));
@@ -111,7 +111,6 @@ fn run_status(live: &RunState, at: impl Fn(Tick) -> u64) -> RunStatus {
     }
 }
 
-/// The sessions of one server, by state.
 #[derive(Default)]
 struct ServerTally {
     opening: u64,
@@ -194,7 +193,7 @@ impl ServerTally {
             } else {
                 ServerCondition::Ok
             },
-            required: entry.policy().required,
+            required: entry.settings.load().policy.required,
             transport: legs.first().map(|leg| leg.transport.as_str()),
             eras,
             keeps_session: legs.iter().map(|leg| leg.has_sessions).max(),

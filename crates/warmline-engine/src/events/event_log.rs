@@ -1,14 +1,20 @@
-//! The one log line of each event.
+//! Where an event goes: to its one log line, and to subscribers through a bounded channel that never
+//! waits. A slow subscriber loses the oldest events and learns how many; others do not notice.
+//!
+//! The same line is written at most once in ten seconds per server, with the number of those that were
+//! suppressed (reliability O25).
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::stream::{self, Stream};
+use tokio::sync::broadcast;
 use tracing::Level;
-use warmline_core::pool_key::RunId;
 
-use super::log_throttle::LogThrottle;
-use super::{Event, Fingerprint, SessionRef, ShortId};
-use crate::metrics::AcquireOutcome;
+use super::{Event, Fingerprint, SessionRef};
+use warmline_platform::clock::{self, Instant};
+use warmline_platform::lock::Mutex;
 
 /// Writes the line of an event. Callers can cause some lines as often as they like: the same line is
 /// repeated once in a while, and each one is written for debugging.
@@ -24,25 +30,6 @@ pub(super) fn log_event(event: &Event, throttle: &LogThrottle) {
         }
     }
     line.write(level);
-}
-
-/// Logs how a call got its session. One line per call, for debugging (A53).
-pub fn log_acquire(
-    how: AcquireOutcome,
-    server: &str,
-    run: Option<RunId>,
-    generation: u32,
-    session_id: Option<&str>,
-) {
-    tracing::debug!(
-        target: "warmline::events",
-        server,
-        run = run.map(Fingerprint::from).map(display),
-        generation,
-        session = session_id.map(ShortId::from_session_id).map(display),
-        how = how.as_str(),
-        "session acquired"
-    );
 }
 
 /// All fields that a line may have; those that are none are not written.
@@ -123,4 +110,153 @@ impl<'a> LogLine<'a> {
 
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The same line is not repeated for this long.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// At most this many lines are tracked; words and servers are few.
+const MAX_TRACKED_LINES: usize = 4_096;
+
+#[derive(Debug, Default)]
+pub(super) struct LogThrottle(Mutex<HashMap<RepeatKey, ThrottledLine>>);
+
+/// A line: its server, its kind, and two words.
+type RepeatKey = (Arc<str>, &'static str, [&'static str; 2]);
+
+#[derive(Clone, Copy, Debug)]
+struct ThrottledLine {
+    written_at: Instant,
+    suppressed: u64,
+}
+
+impl LogThrottle {
+    /// The number of lines that were suppressed before this one; none if it is suppressed too, for it
+    /// was written a moment ago.
+    pub(super) fn check(&self, about: RepeatKey) -> Option<u64> {
+        let now = clock::now();
+        let mut known = self.0.lock();
+        if known.len() >= MAX_TRACKED_LINES {
+            known
+                .retain(|_, told| now.saturating_duration_since(told.written_at) < REPEAT_INTERVAL);
+        }
+        match known.get_mut(&about) {
+            Some(told) if now.saturating_duration_since(told.written_at) < REPEAT_INTERVAL => {
+                told.suppressed += 1;
+                None
+            },
+            Some(told) => {
+                told.written_at = now;
+                Some(std::mem::take(&mut told.suppressed))
+            },
+            None => {
+                if known.len() < MAX_TRACKED_LINES {
+                    let told = ThrottledLine {
+                        written_at: now,
+                        suppressed: 0,
+                    };
+                    known.insert(about, told);
+                }
+                Some(0)
+            },
+        }
+    }
+}
+
+const CHANNEL_CAPACITY: usize = 1024;
+
+/// Emits events. Clones are cheap and share everything.
+#[derive(Clone, Debug, Default)]
+pub struct Events(Arc<EventsInner>);
+
+#[derive(Debug, Default)]
+struct EventsInner {
+    throttle: LogThrottle,
+    /// Made for the first subscriber, so that events without subscribers cost nothing.
+    channel: OnceLock<broadcast::Sender<Event>>,
+}
+
+impl Events {
+    /// Logs an event once, and sends it to all subscribers.
+    pub fn emit(&self, event: Event) {
+        log_event(&event, &self.0.throttle);
+        if let Some(channel) = self.0.channel.get() {
+            // It fails only without subscribers.
+            drop(channel.send(event));
+        }
+    }
+
+    /// Receives every event from now on.
+    pub fn subscribe(&self) -> EventSubscription {
+        let make = || broadcast::channel(CHANNEL_CAPACITY).0;
+        EventSubscription(self.0.channel.get_or_init(make).subscribe())
+    }
+}
+
+/// A subscriber of events.
+#[derive(Debug)]
+pub struct EventSubscription(broadcast::Receiver<Event>);
+
+/// An item that a subscriber receives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventItem {
+    /// An event.
+    Event(Event),
+    /// The number of events that were lost: the subscriber was too slow.
+    Missed(u64),
+}
+
+impl EventSubscription {
+    /// The next event; none once the engine is gone. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<EventItem> {
+        match self.0.recv().await {
+            Ok(event) => Some(EventItem::Event(event)),
+            Err(broadcast::error::RecvError::Lagged(missed)) => Some(EventItem::Missed(missed)),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+
+    /// The events as a stream.
+    pub fn into_stream(self) -> impl Stream<Item = EventItem> + Send {
+        stream::unfold(self, |mut subscription| async {
+            let heard = subscription.next().await?;
+            Some((heard, subscription))
+        })
+    }
+}
+
+#[cfg(test)]
+impl Events {
+    pub(super) fn has_no_channel(&self) -> bool {
+        self.0.channel.get().is_none()
+    }
+}
+
+#[cfg(test)]
+impl EventSubscription {
+    pub(super) fn has_nothing(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// reliability O25: the same once in ten seconds, with a count; another one at once.
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_often_is_told_once_in_a_while() {
+        let often = LogThrottle::default();
+        let one = || (Arc::from("one"), "call-failed", ["unknown", "timeout"]);
+        assert_eq!(often.check(one()), Some(0));
+        for _ in 0..100 {
+            assert_eq!(often.check(one()), None);
+        }
+        assert_eq!(
+            often.check((Arc::from("two"), "call-failed", ["unknown", "timeout"])),
+            Some(0)
+        );
+        clock::sleep(REPEAT_INTERVAL).await;
+        assert_eq!(often.check(one()), Some(100));
+        assert_eq!(often.check(one()), None);
+    }
 }

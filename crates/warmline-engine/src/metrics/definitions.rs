@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::counters::{
-    Counter, Gauge, LabeledCounter, LabeledGauge, LastOccurrence, TwoLabelCounter, TwoLabelGauge,
+    Counter, Gauge, Histogram, HistogramUnit, LabeledCounter, LabeledGauge, LastOccurrence,
+    TwoLabelCounter, TwoLabelGauge,
 };
-use super::histogram::{Histogram, HistogramUnit};
 use super::labels::{
     AcquireOutcome, BreakerScope, CallDelivery, CallOutcome, CheckResult, ChildEnd, HealCause,
     HealResult, MethodLabel, OpenResult, RefreshResult, SessionState, StoreOperation, StoreResult,
@@ -74,7 +74,6 @@ impl Metric {
     }
 }
 
-/// A number that snapshots show.
 pub(super) trait Sampled {
     const KIND: MetricKind;
 

@@ -1,10 +1,7 @@
 //! The labels of metrics.
 
-use warmline_core::delivery::Delivery;
-use warmline_core::pool::HealthCheckResult;
 use warmline_core::protocol::session_gone::SessionGoneForm;
 use warmline_core::word_enum::{WordEnum, word_enum};
-use warmline_pool::AcquireKind;
 
 word_enum! {
     /// How a call got its session (M1).
@@ -20,17 +17,6 @@ word_enum! {
         Ephemeral = "ephemeral",
         /// It got none.
         Refused = "refused",
-    }
-}
-
-impl From<AcquireKind> for AcquireOutcome {
-    fn from(kind: AcquireKind) -> Self {
-        match kind {
-            AcquireKind::Hit => Self::Hit,
-            AcquireKind::Miss => Self::Miss,
-            AcquireKind::Waited => Self::Wait,
-            AcquireKind::SingleCall => Self::Ephemeral,
-        }
     }
 }
 
@@ -176,18 +162,6 @@ word_enum! {
     }
 }
 
-impl From<HealthCheckResult> for CheckResult {
-    fn from(health: HealthCheckResult) -> Self {
-        match health {
-            HealthCheckResult::Alive => Self::Alive,
-            HealthCheckResult::Gone => Self::Gone,
-            HealthCheckResult::TimedOut => Self::Silent,
-            HealthCheckResult::Refused => Self::Refused,
-            HealthCheckResult::Unreachable => Self::Unreachable,
-        }
-    }
-}
-
 word_enum! {
     /// Whose openings a breaker covers (M7).
     #[non_exhaustive]
@@ -236,13 +210,6 @@ word_enum! {
     }
 }
 
-impl MethodLabel {
-    /// The label of a method.
-    pub fn from_method(method: &str) -> Self {
-        Self::parse(method).unwrap_or(Self::Other)
-    }
-}
-
 word_enum! {
     /// How a call ended (M10).
     #[non_exhaustive]
@@ -278,18 +245,6 @@ word_enum! {
         Unknown = "unknown",
         /// Its caller gave it up while it was under way, or closed what it listened to.
         Cancelled = "cancelled",
-    }
-}
-
-impl CallDelivery {
-    /// What is known of a call that its caller waited for.
-    pub const fn from_delivery(delivery: Delivery) -> Self {
-        match delivery {
-            Delivery::Unsent => Self::Unsent,
-            Delivery::Refused => Self::Refused,
-            Delivery::Answered => Self::Answered,
-            Delivery::Unknown => Self::Unknown,
-        }
     }
 }
 

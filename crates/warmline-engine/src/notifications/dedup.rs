@@ -13,7 +13,6 @@ use warmline_platform::clock::{self, Instant};
 use warmline_platform::lock::Mutex;
 use warmline_upstream::SourceSession;
 
-/// The lists that may change.
 pub(crate) const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
 /// A later report is another change.
 const DEDUP_WINDOW: Duration = Duration::from_secs(5);
@@ -24,7 +23,6 @@ const MAX_SESSIONS: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct ListChangeDedup(Mutex<[RecentListChange; LISTS.len()]>);
 
-/// Who reports a list change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListChangeSource {
     /// A session of the server.
@@ -33,16 +31,12 @@ pub(crate) enum ListChangeSource {
     Engine,
 }
 
-/// The recent changes of one list.
 #[derive(Debug, Default)]
 struct RecentListChange {
     /// When, and how often the subscriber had read the list by then.
     last_notified: Option<(Instant, u32)>,
-    /// How many changes sessions reported.
     changes: u32,
-    /// How many each session reported.
     per_session: Vec<(SourceSession, u32)>,
-    /// Whether the engine reported a change.
     engine_notified: bool,
 }
 

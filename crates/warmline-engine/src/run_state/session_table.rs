@@ -6,7 +6,8 @@
 //!
 //! Several runs may share a pool entry, and each of them learns of a loss there: so a row knows which
 //! losses its run has learned of. A row that is removed leaves a loss that its run does not know of to
-//! [`PendingLosses`], whatever became of its entry: there is no other place where it could get forgotten.
+//! the pending losses of the run, whatever became of its entry: there is no other place where it could
+//! get forgotten.
 
 use std::sync::Arc;
 
@@ -19,8 +20,7 @@ use warmline_core::pool_key::CredentialId;
 
 use super::{RunOrigin, RunState};
 use crate::server_state::ServerState;
-use crate::session_factory::SessionFactory;
-use warmline_pool::PoolEntry;
+use crate::session_factory::SessionEntry;
 
 type Rows = SmallVec<[SessionTableRow; 1]>;
 
@@ -32,7 +32,7 @@ pub(super) struct SessionTableRow {
     known_loss: u16,
     /// It turned out wrong: no call uses it until it is found again or replaced.
     is_stale: bool,
-    pub(super) pool_entry: Arc<PoolEntry<SessionFactory>>,
+    pub(super) pool_entry: Arc<SessionEntry>,
 }
 
 impl SessionTableRow {
@@ -40,7 +40,7 @@ impl SessionTableRow {
         std::ptr::eq(&raw const *self.server, server)
     }
 
-    fn is_for_entry(&self, entry: &PoolEntry<SessionFactory>) -> bool {
+    fn is_for_entry(&self, entry: &SessionEntry) -> bool {
         std::ptr::eq(&raw const *self.pool_entry, entry)
     }
 
@@ -82,7 +82,7 @@ impl SessionTable {
         &self,
         server: &ServerState,
         by: RouteSelector,
-    ) -> Option<Arc<PoolEntry<SessionFactory>>> {
+    ) -> Option<Arc<SessionEntry>> {
         let rows = self.0.load();
         let rows = rows.as_ref()?;
         let row = rows.get(find_row(rows, server, by).ok()?)?;
@@ -101,7 +101,7 @@ impl SessionTable {
         &self,
         server: &Arc<ServerState>,
         by: RouteSelector,
-        entry: &Arc<PoolEntry<SessionFactory>>,
+        entry: &Arc<SessionEntry>,
         initial_loss: impl FnOnce() -> u16,
     ) -> bool {
         let is_free = |rows: &Rows| {
@@ -158,14 +158,14 @@ impl SessionTable {
         }
     }
 
-    pub(crate) fn entries_of(&self, server: &ServerState) -> Vec<Arc<PoolEntry<SessionFactory>>> {
+    pub(crate) fn entries_of(&self, server: &ServerState) -> Vec<Arc<SessionEntry>> {
         self.entries_where(|row| row.is_for_server(server))
     }
 
     pub(super) fn entries_where(
         &self,
         is_meant: impl Fn(&SessionTableRow) -> bool,
-    ) -> Vec<Arc<PoolEntry<SessionFactory>>> {
+    ) -> Vec<Arc<SessionEntry>> {
         let mut entries = Vec::new();
         self.for_each(|row| {
             if is_meant(row) {
@@ -176,16 +176,12 @@ impl SessionTable {
     }
 
     /// The last loss of an entry that the run has learned of; none without a row.
-    pub(crate) fn known_loss(&self, entry: &PoolEntry<SessionFactory>) -> Option<u16> {
+    pub(crate) fn known_loss(&self, entry: &SessionEntry) -> Option<u16> {
         known_loss(self.0.load().as_ref()?, entry)
     }
 
     /// The run learns of a loss. Whether it is the first time; none without a row.
-    pub(crate) fn mark_loss_known(
-        &self,
-        entry: &PoolEntry<SessionFactory>,
-        loss: StateLoss,
-    ) -> Option<bool> {
+    pub(crate) fn mark_loss_known(&self, entry: &SessionEntry, loss: StateLoss) -> Option<bool> {
         self.known_loss(entry)?;
         let before = self.update(|rows| {
             let is_new =
@@ -218,7 +214,7 @@ fn find_row(rows: &Rows, server: &ServerState, by: RouteSelector) -> Result<usiz
 }
 
 /// The last known loss of an entry, the same in all its rows.
-fn known_loss(rows: &Rows, entry: &PoolEntry<SessionFactory>) -> Option<u16> {
+fn known_loss(rows: &Rows, entry: &SessionEntry) -> Option<u16> {
     let row = rows.iter().find(|row| row.is_for_entry(entry));
     row.map(|row| row.known_loss)
 }
@@ -231,14 +227,13 @@ fn find_run_server<'a>(rows: &'a Rows, name: &str) -> Option<&'a Arc<ServerState
     rows.iter().find(is_kept).map(|row| &row.server)
 }
 
-/// The names of servers where a run lost state that it has not learned of: the next call to a server of
-/// that name reports it. Nearly always empty, and read without a lock.
-#[derive(Default)]
-pub(super) struct PendingLosses(ArcSwapOption<Vec<Arc<str>>>);
+fn contains_name(lost: &[Arc<str>], server: &str) -> bool {
+    lost.iter().any(|name| **name == *server)
+}
 
-impl PendingLosses {
-    fn insert(&self, server: &Arc<str>) {
-        self.0.rcu(|lost| {
+impl RunState {
+    fn add_pending_loss(&self, server: &Arc<str>) {
+        self.pending_losses.rcu(|lost| {
             let mut lost = lost.as_deref().cloned().unwrap_or_default();
             if !contains_name(&lost, server) {
                 lost.push(Arc::clone(server));
@@ -246,16 +241,9 @@ impl PendingLosses {
             Some(Arc::new(lost))
         });
     }
-}
 
-fn contains_name(lost: &[Arc<str>], server: &str) -> bool {
-    lost.iter().any(|name| **name == *server)
-}
-
-impl RunState {
-    /// Whether state was lost at a server of that name, and the run has not learned of it.
     pub(crate) fn has_pending_loss(&self, server: &str) -> bool {
-        let lost = self.pending_losses.0.load();
+        let lost = self.pending_losses.load();
         lost.as_ref()
             .is_some_and(|lost| contains_name(lost, server))
     }
@@ -265,7 +253,7 @@ impl RunState {
         if !self.has_pending_loss(server) {
             return false;
         }
-        let before = self.pending_losses.0.rcu(|lost| {
+        let before = self.pending_losses.rcu(|lost| {
             let mut lost = lost.as_deref().cloned().unwrap_or_default();
             lost.retain(|name| **name != *server);
             (!lost.is_empty()).then(|| Arc::new(lost))
@@ -274,10 +262,10 @@ impl RunState {
     }
 
     /// A call left state in an entry that ended meanwhile.
-    pub(crate) fn note_state_left(&self, entry: &PoolEntry<SessionFactory>, ended: EndReason) {
+    pub(crate) fn note_state_left(&self, entry: &SessionEntry, ended: EndReason) {
         let setup = &entry.setup;
         if is_loss_for_runs(ended) && setup.has_state_to_lose() {
-            self.pending_losses.insert(&setup.server.name);
+            self.add_pending_loss(&setup.server.name);
         }
     }
 
@@ -286,7 +274,7 @@ impl RunState {
         &self,
         server: &Arc<ServerState>,
         by: RouteSelector,
-        entry: &Arc<PoolEntry<SessionFactory>>,
+        entry: &Arc<SessionEntry>,
     ) -> bool {
         self.save_pending_losses(|row| {
             row.is_for_server(server) && row.selector == by && !row.is_for_entry(entry)
@@ -298,7 +286,7 @@ impl RunState {
     /// The last loss of an entry that does not concern this run, which comes to it now. On a shared
     /// session a run without an earlier life had no state yet. Any other run rather learns of a loss once
     /// too often than never.
-    fn initial_known_loss(&self, entry: &PoolEntry<SessionFactory>) -> u16 {
+    fn initial_known_loss(&self, entry: &SessionEntry) -> u16 {
         if entry.key.run().is_some() {
             return StateLoss::NO_LOSS_KNOWN;
         }
@@ -312,7 +300,6 @@ impl RunState {
         }
     }
 
-    /// Removes the routes to ended entries of servers of that name.
     pub(crate) fn remove_ended_routes(&self, name: &str) {
         self.remove_routes(|row| {
             *row.server.name == *name && row.pool_entry.end_reason().is_some()
@@ -333,7 +320,7 @@ impl RunState {
     fn save_pending_losses(&self, is_leaving: impl Fn(&SessionTableRow) -> bool) {
         self.session_table.for_each(|row| {
             if is_leaving(row) && has_unknown_loss(row) {
-                self.pending_losses.insert(&row.server.name);
+                self.add_pending_loss(&row.server.name);
             }
         });
     }

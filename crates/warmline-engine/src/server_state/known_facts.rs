@@ -24,7 +24,6 @@ pub(crate) struct DiscoveryKey {
 /// The callers whose routes are looked for together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteFlightKey {
-    /// The address of their run.
     pub(crate) run_address: usize,
     pub(crate) credential: CredentialId,
     pub(crate) era: Option<Era>,
@@ -109,11 +108,6 @@ impl ServerState {
 
     pub(crate) fn known_server_profiles(&self) -> Vec<ServerProfile> {
         self.discoveries.pin().values().copied().collect()
-    }
-
-    /// Changes whenever results are dropped.
-    pub(crate) fn discovery_epoch(&self) -> u64 {
-        self.discovery_epoch.load(Ordering::Acquire)
     }
 
     /// What the server said to such a client, if that is recent.

@@ -13,7 +13,7 @@ use super::SessionSetup;
 use warmline_upstream::{HealthCheck, HealthCheckOutcome, Session};
 
 pub(super) async fn check_session(setup: &SessionSetup, session: &Session) -> HealthCheckResult {
-    let limit = setup.server.policy().health_check_timeout;
+    let limit = setup.server.settings.load().policy.health_check_timeout;
     let checks_by_list = &setup.server.checks_by_list;
     let first = match setup.server_profile.era {
         Era::Modern => HealthCheck::Discover,

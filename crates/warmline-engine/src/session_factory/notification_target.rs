@@ -10,8 +10,7 @@ use warmline_core::pool::Generation;
 use super::client_state::updated_resource_uri;
 use super::{SessionFactory, SessionSetup};
 use crate::notifications::dedup::ListChangeSource;
-use crate::notifications::roots::merged_roots;
-use crate::notifications::{Subscriber, Subscribers};
+use crate::notifications::{Subscriber, merged_roots};
 use crate::server_state::ServerState;
 use warmline_pool::SessionSnapshot;
 use warmline_upstream::{
@@ -40,77 +39,65 @@ impl NotificationTarget {
         self.setup.set(Arc::downgrade(setup)).ok();
     }
 
-    fn deliver<T>(&self, deliver: impl FnOnce(Recipients<'_>) -> T) -> T {
-        let setup = self.setup.get().and_then(Weak::upgrade);
-        deliver(Recipients {
-            server: &self.server,
-            setup: setup.as_deref(),
-        })
+    fn setup(&self) -> Option<Arc<SessionSetup>> {
+        self.setup.get().and_then(Weak::upgrade)
     }
 }
 
-struct Recipients<'a> {
-    server: &'a Arc<ServerState>,
-    /// None while the session serves no key.
-    setup: Option<&'a SessionSetup>,
-}
-
-macro_rules! deliver_what_sessions_say {
-    ($($receiver:ty),+) => {
-        $(impl UnsolicitedListener for $receiver {
-            fn on_notification(&self, method: &str, params: &[u8]) {
-                drop(self.on_broadcast(method, params, SourceSession::default()));
-            }
-
-            fn on_broadcast(&self, method: &str, params: &[u8], by: SourceSession) -> Vec<CallerId> {
-                self.deliver(|to| to.notify(method, params, by))
-            }
-
-            fn has_receivers_besides(&self, caller: CallerId) -> bool {
-                self.deliver(|to| to.has_receivers_besides(caller))
-            }
-
-            fn catch_up(&self) -> Option<CapacityFuture<'_>> {
-                self.deliver(|to| to.catch_up())
-            }
-
-            fn on_request(&self, request: ServerRequest) -> Option<ReplyFuture<'static>> {
-                self.deliver(|to| to.request(request))
-            }
-
-            fn on_request_of_caller(
-                &self,
-                caller: CallerId,
-                request: ServerRequest,
-            ) -> Option<ReplyFuture<'static>> {
-                self.deliver(|to| to.request_of_caller(caller, request))
-            }
-
-            fn on_ambiguous_request(&self, kind: ServerRequestKind) {
-                self.server.record_refused_request(kind);
-            }
-        })+
-    };
-}
-
-deliver_what_sessions_say!(NotificationTarget, SessionSetup);
-
-impl Recipients<'_> {
-    fn subscribers(&self) -> Option<Arc<Subscribers>> {
-        self.setup?.subscribers()
+impl UnsolicitedListener for NotificationTarget {
+    fn on_notification(&self, method: &str, params: &[u8]) {
+        drop(self.on_broadcast(method, params, SourceSession::default()));
     }
 
-    fn notify(&self, method: &str, params: &[u8], by: SourceSession) -> Vec<CallerId> {
+    fn on_broadcast(&self, method: &str, params: &[u8], by: SourceSession) -> Vec<CallerId> {
+        match self.setup() {
+            Some(setup) => setup.on_broadcast(method, params, by),
+            None => {
+                self.server.invalidate_changed_list(method);
+                self.server.subscribers.note_list_change(method);
+                Vec::new()
+            },
+        }
+    }
+
+    fn has_receivers_besides(&self, caller: CallerId) -> bool {
+        let setup = self.setup();
+        setup.is_some_and(|setup| setup.has_receivers_besides(caller))
+    }
+
+    fn catch_up(&self) -> Option<CapacityFuture<'_>> {
+        self.setup()?.wait_for_subscribers()
+    }
+
+    fn on_request(&self, request: ServerRequest) -> Option<ReplyFuture<'static>> {
+        self.setup()?.on_request(request)
+    }
+
+    fn on_request_of_caller(
+        &self,
+        caller: CallerId,
+        request: ServerRequest,
+    ) -> Option<ReplyFuture<'static>> {
+        self.setup()?.on_request_of_caller(caller, request)
+    }
+
+    fn on_ambiguous_request(&self, kind: ServerRequestKind) {
+        self.server.record_refused_request(kind);
+    }
+}
+
+impl UnsolicitedListener for SessionSetup {
+    fn on_notification(&self, method: &str, params: &[u8]) {
+        drop(self.on_broadcast(method, params, SourceSession::default()));
+    }
+
+    fn on_broadcast(&self, method: &str, params: &[u8], by: SourceSession) -> Vec<CallerId> {
         self.server.invalidate_changed_list(method);
-        let Some(setup) = self.setup else {
-            self.server.subscribers.note_list_change(method);
-            return Vec::new();
-        };
-        if setup.is_shared_by_identities() && !is_broadcast_method(method) {
+        if self.is_shared_by_identities() && !is_broadcast_method(method) {
             self.server.metrics.notifications_withheld.increment();
             return Vec::new();
         }
-        let received = setup.notify_subscribers(method, params, ListChangeSource::Session(by));
+        let received = self.notify_subscribers(method, params, ListChangeSource::Session(by));
         let callers = received.iter().filter_map(|one| one.sink.caller());
         callers.collect()
     }
@@ -120,7 +107,50 @@ impl Recipients<'_> {
         subscribers.is_some_and(|all| all.any(|one| one.sink.has_receivers_besides(caller)))
     }
 
-    fn catch_up(&self) -> Option<CapacityFuture<'static>> {
+    fn catch_up(&self) -> Option<CapacityFuture<'_>> {
+        self.wait_for_subscribers()
+    }
+
+    fn on_request(&self, request: ServerRequest) -> Option<ReplyFuture<'static>> {
+        let subscribers = self.subscribers()?;
+        let reply = match subscribers.all().as_slice() {
+            [] => return None,
+            // Where identities share a session, the only subscriber need not be the only caller.
+            _ if self.is_shared_by_identities() => None,
+            [only] => return subscribers.forward_request(only, request),
+            // Nobody can tell whose request it is.
+            several => {
+                let server = Arc::clone(&self.server);
+                merged_roots(&subscribers, several, &request, move || {
+                    server.record_refused_request(ServerRequestKind::Roots);
+                })
+            },
+        };
+        if reply.is_none() {
+            self.server.record_refused_request(request.kind);
+        }
+        reply
+    }
+
+    fn on_request_of_caller(
+        &self,
+        caller: CallerId,
+        request: ServerRequest,
+    ) -> Option<ReplyFuture<'static>> {
+        let subscribers = self.subscribers()?;
+        let all = subscribers.all();
+        let of_caller = all.iter().find(|one| one.sink.caller() == Some(caller))?;
+        subscribers.forward_request(of_caller, request)
+    }
+
+    fn on_ambiguous_request(&self, kind: ServerRequestKind) {
+        self.server.record_refused_request(kind);
+    }
+}
+
+impl SessionSetup {
+    /// Waits for subscribers that are behind; none if nobody is.
+    fn wait_for_subscribers(&self) -> Option<CapacityFuture<'static>> {
         let all = self.subscribers()?.all();
         if all.iter().all(|one| one.sink.catch_up().is_none()) {
             return None;
@@ -133,48 +163,6 @@ impl Recipients<'_> {
                 }
             }
         }))
-    }
-
-    fn request(&self, request: ServerRequest) -> Option<ReplyFuture<'static>> {
-        let setup = self.setup?;
-        let subscribers = setup.subscribers()?;
-        let reply = match subscribers.all().as_slice() {
-            [] => return None,
-            // Where identities share a session, the only subscriber need not be the only caller.
-            _ if setup.is_shared_by_identities() => None,
-            [only] => return subscribers.forward_request(only, request),
-            // Nobody can tell whose request it is.
-            several => {
-                let server = Arc::clone(self.server);
-                merged_roots(&subscribers, several, &request, move || {
-                    server.record_refused_request(ServerRequestKind::Roots);
-                })
-            },
-        };
-        if reply.is_none() {
-            self.server.record_refused_request(request.kind);
-        }
-        reply
-    }
-
-    fn request_of_caller(
-        &self,
-        caller: CallerId,
-        request: ServerRequest,
-    ) -> Option<ReplyFuture<'static>> {
-        let subscribers = self.subscribers()?;
-        let all = subscribers.all();
-        let of_caller = all.iter().find(|one| one.sink.caller() == Some(caller))?;
-        subscribers.forward_request(of_caller, request)
-    }
-}
-
-impl SessionSetup {
-    fn deliver<T>(&self, deliver: impl FnOnce(Recipients<'_>) -> T) -> T {
-        deliver(Recipients {
-            server: &self.server,
-            setup: Some(self),
-        })
     }
 
     /// Delivers a notification to the subscribers of this key, which it returns. A list change also

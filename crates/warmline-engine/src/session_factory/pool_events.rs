@@ -23,70 +23,12 @@ use crate::metrics::{
 };
 use crate::server_state::ServerState;
 use warmline_platform::clock::{self, Instant};
-use warmline_pool::{AcquireKind, BreakerTransitions, HealInfo, PoolEvent, PoolEventKind};
+use warmline_pool::{BreakerTransitions, HealInfo, PoolEvent};
 use warmline_store::Records;
 use warmline_upstream::{ChildExit, ChildReport};
 
 impl SessionFactory {
-    pub(super) fn observe(&self, setup: &SessionSetup, event: &PoolEvent<'_>) {
-        let server = &setup.server;
-        match event.kind {
-            PoolEventKind::Leased { kind, waited, .. } => {
-                server.metrics.acquires.increment(kind.into());
-                if matches!(kind, AcquireKind::Waited) {
-                    server.metrics.wait_time.record_time(waited);
-                }
-            },
-            PoolEventKind::LeaseRefused { diagnostic, waited } => {
-                record_refusal(server, diagnostic, Some(waited));
-            },
-            PoolEventKind::Opened { origin, took } => record_open(setup, origin, took),
-            PoolEventKind::Joined {
-                generation,
-                origin,
-                took,
-                heal,
-            } => {
-                // From now on subscribers find the session.
-                setup.wake_subscribers();
-                self.report_joined(&session_ref(event, Some(generation)), origin, took, heal);
-            },
-            PoolEventKind::SpareOpened { took } => self.emit(Event::SpareOpened {
-                server: Arc::clone(&server.name),
-                took,
-            }),
-            PoolEventKind::OpenFailed {
-                diagnostic, took, ..
-            } => self.record_open_failure(server, session_ref(event, None), diagnostic, took),
-            PoolEventKind::Lost { generation, reason } => {
-                // A client that only listens would not notice.
-                setup.wake_subscribers();
-                self.record_loss(setup, session_ref(event, Some(generation)), reason);
-            },
-            PoolEventKind::Checked {
-                generation,
-                health,
-                took,
-            } => {
-                let session = session_ref(event, Some(generation));
-                self.record_check(server, session, health, took);
-            },
-            PoolEventKind::Closed { generation, reason } => {
-                let session = session_ref(event, generation);
-                self.record_close(setup, event.key, session, reason);
-            },
-            PoolEventKind::BreakerChanged { scope, transition } => {
-                self.record_breaker_change(server, event.owner, scope, transition);
-            },
-            PoolEventKind::KeyEnded => setup.wake_subscribers(),
-            PoolEventKind::KeyEvicted => {
-                setup.wake_subscribers();
-                self.context.metrics.engine.keys_evicted.increment();
-            },
-        }
-    }
-
-    fn record_close(
+    pub(super) fn record_close(
         &self,
         setup: &SessionSetup,
         key: Option<&PoolKey>,
@@ -102,11 +44,11 @@ impl SessionFactory {
         self.emit(Event::SessionClosed { session, why });
     }
 
-    fn emit(&self, event: Event) {
+    pub(super) fn emit(&self, event: Event) {
         self.context.events.emit(event);
     }
 
-    fn report_joined(
+    pub(super) fn report_joined(
         &self,
         session: &SessionRef,
         origin: SessionOrigin,
@@ -132,7 +74,7 @@ impl SessionFactory {
         });
     }
 
-    fn record_open_failure(
+    pub(crate) fn record_open_failure(
         &self,
         server: &ServerState,
         session: SessionRef,
@@ -155,7 +97,7 @@ impl SessionFactory {
         });
     }
 
-    fn record_check(
+    pub(super) fn record_check(
         &self,
         server: &ServerState,
         session: SessionRef,
@@ -170,7 +112,7 @@ impl SessionFactory {
         }
     }
 
-    fn record_loss(&self, setup: &SessionSetup, session: SessionRef, why: EndReason) {
+    pub(super) fn record_loss(&self, setup: &SessionSetup, session: SessionRef, why: EndReason) {
         if setup.is_process() {
             setup.server.metrics.child_restarts.increment();
         }
@@ -278,16 +220,6 @@ impl SessionFactory {
         }
     }
 
-    pub(crate) fn record_discovery_failure(
-        &self,
-        server: &ServerState,
-        whose: Identity,
-        diagnostic: &Diagnostic,
-        took: Duration,
-    ) {
-        self.record_open_failure(server, identity_ref(server, whose), diagnostic, took);
-    }
-
     /// Notes whether the credential of a caller is ready. What callers hand in themselves says
     /// nothing about the server, and neither does a credential of one identity.
     pub(crate) fn record_credential_result(
@@ -320,7 +252,7 @@ impl SessionFactory {
         }
     }
 
-    fn record_breaker_change(
+    pub(super) fn record_breaker_change(
         &self,
         server: &ServerState,
         owner: Option<KeyOwner>,
@@ -373,7 +305,7 @@ pub(crate) fn record_refusal(
     }
 }
 
-fn record_open(setup: &SessionSetup, origin: SessionOrigin, took: Duration) {
+pub(super) fn record_open(setup: &SessionSetup, origin: SessionOrigin, took: Duration) {
     let metrics = &setup.server.metrics;
     metrics.open_time.record_time(took);
     metrics.opens.increment(open_result_of(origin));
@@ -381,6 +313,18 @@ fn record_open(setup: &SessionSetup, origin: SessionOrigin, took: Duration) {
     // The child of a spare was counted when it was started.
     if setup.is_process() && origin == SessionOrigin::Fresh {
         metrics.child_starts.increment();
+    }
+}
+
+impl From<HealthCheckResult> for CheckResult {
+    fn from(health: HealthCheckResult) -> Self {
+        match health {
+            HealthCheckResult::Alive => Self::Alive,
+            HealthCheckResult::Gone => Self::Gone,
+            HealthCheckResult::TimedOut => Self::Silent,
+            HealthCheckResult::Refused => Self::Refused,
+            HealthCheckResult::Unreachable => Self::Unreachable,
+        }
     }
 }
 
@@ -429,7 +373,7 @@ fn one_line_summary(diagnostic: &Diagnostic) -> Arc<str> {
     Arc::from(line)
 }
 
-fn session_ref(event: &PoolEvent<'_>, generation: Option<Generation>) -> SessionRef {
+pub(super) fn session_ref(event: &PoolEvent<'_>, generation: Option<Generation>) -> SessionRef {
     let mut session = key_ref(&event.target.server, event.key);
     session.generation = generation.map(Generation::number);
     session
@@ -443,7 +387,7 @@ fn key_ref(server: &Arc<str>, key: Option<&PoolKey>) -> SessionRef {
 }
 
 /// A session that an identity does not have yet.
-fn identity_ref(server: &ServerState, whose: Identity) -> SessionRef {
+pub(crate) fn identity_ref(server: &ServerState, whose: Identity) -> SessionRef {
     let mut session = SessionRef::for_server(Arc::clone(&server.name));
     session.identity = Some(Fingerprint::from(whose));
     session

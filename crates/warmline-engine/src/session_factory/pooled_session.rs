@@ -24,21 +24,21 @@ use warmline_upstream::{ServerFacts, Session};
 
 #[derive(Debug)]
 pub(crate) struct PooledSession {
-    session: Session,
+    pub(crate) upstream: Session,
     /// Its number within its key, once it has one.
     pub(super) generation: AtomicU32,
     opened_at: Tick,
     /// Set if it was opened before its key was known.
     pub(super) notification_target: Option<Arc<NotificationTarget>>,
     loss_seen: AtomicBool,
-    /// Whether it answered a call that was not idempotent.
-    stateful: AtomicBool,
+    /// Whether it answered a call that was not idempotent: there is state to lose with it. Its key knows
+    /// this only of the current session.
+    pub(crate) stateful: AtomicBool,
 }
 
 /// The result of a first contact.
 pub(crate) struct DiscoveredSession {
     pub(crate) session: Arc<PooledSession>,
-    /// The facts of the other era, if it was tried.
     pub(crate) other_era_facts: Option<Arc<ServerFacts>>,
     /// A session of the other era that nobody will use.
     pub(crate) unused_session: Option<Session>,
@@ -51,23 +51,13 @@ impl PooledSession {
         opened_at: Tick,
     ) -> Arc<Self> {
         Arc::new(Self {
-            session,
+            upstream: session,
             notification_target: receiver,
             generation: AtomicU32::new(0),
             opened_at,
             loss_seen: AtomicBool::new(false),
             stateful: AtomicBool::new(false),
         })
-    }
-
-    /// From now on there is state to lose with it.
-    pub(crate) fn mark_stateful(&self) {
-        self.stateful.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether there is state to lose with it. Its key knows this only of the current session.
-    pub(crate) fn is_stateful(&self) -> bool {
-        self.stateful.load(Ordering::Relaxed)
     }
 
     /// Whether this call is the first to see the loss: however many calls see it, it is one loss.
@@ -85,7 +75,7 @@ impl Deref for PooledSession {
     type Target = Session;
 
     fn deref(&self) -> &Session {
-        &self.session
+        &self.upstream
     }
 }
 

@@ -42,7 +42,6 @@ pub(crate) const fn is_server_record_key(key: &PoolKey) -> bool {
     matches!(key.owner, KeyOwner::AnyIdentity) && key.run().is_some()
 }
 
-/// The record of a server without a session.
 pub(crate) fn record_of_facts(
     key: PoolKey,
     generation: u32,
@@ -279,7 +278,7 @@ impl SessionFactory {
         let permit = state.write_permit.acquire().await.ok();
         // Another process may have left state there. Our own limits are a loss for runs only.
         let is_loss = key.run().is_some() || is_ended_by_server(why);
-        let is_known = session.is_stateful() || setup.has_unreported_loss();
+        let is_known = session.stateful.load(Ordering::Relaxed) || setup.has_unreported_loss();
         // A loss that the record keeps reporting was reported here.
         let owes = |record: &Record| {
             record.unreported_loss && !state.keeps_reporting_loss.load(Ordering::Relaxed)
@@ -324,21 +323,6 @@ impl SessionFactory {
 }
 
 impl SessionSetup {
-    /// A call that was not idempotent was answered: from now on there is state to lose. The record
-    /// follows in the background, never on the path of the call.
-    ///
-    /// False where the server keeps no state in a session.
-    pub(crate) fn note_state_left(self: &Arc<Self>, session: &PooledSession) -> bool {
-        if !self.keeps_state() {
-            return false;
-        }
-        session.mark_stateful();
-        if !self.stateful.swap(true, Ordering::Relaxed) {
-            self.schedule_record_renewal();
-        }
-        true
-    }
-
     /// Takes over what the record of a resumed session says.
     pub(super) fn apply_record(&self, record: &Record) {
         if let Some(state) = &self.record_state {

@@ -12,10 +12,9 @@ use warmline_core::session_plan::{
     self, OwnerKind, PlanRequest, PooledPlan, ScopeKind, ServerProfile, SessionPlan,
 };
 
-use super::client_state::{ClientState, ClientStateAction, PendingSubscription, RequestingClient};
+use super::client_state::{ClientState, PendingSubscription, RequestingClient, RestoreRequest};
 use super::pooled_session::PooledSession;
 use super::record::RecordState;
-use super::restore_state::RestoreRequest;
 use crate::credentials::{CallerIdentity, Credential};
 use crate::notifications::Subscribers;
 use crate::server_state::{
@@ -62,8 +61,8 @@ pub(crate) struct SubscriptionState {
     pub(super) last_replacement: AtomicU32,
 }
 
-/// Counts a call when it is over.
-pub(crate) struct CallCountGuard<'a>(&'a SessionSetup);
+/// Counts a tool call when it is dropped: the call is over, or nobody waits for it.
+pub(crate) struct CallCountGuard<'a>(pub(crate) &'a SessionSetup);
 
 impl Drop for CallCountGuard<'_> {
     fn drop(&mut self) {
@@ -116,14 +115,15 @@ impl SessionSetup {
     /// key, or to none. None without a key.
     pub(crate) fn current_policy(&self, max_waiters: u32) -> Option<(EntryPolicy, bool)> {
         let (request, began) = self.planned?;
-        let (profile, policy) = (self.server_profile, self.server.policy());
-        let (plan, is_superseded) = match session_plan::plan_session(profile, &policy, request) {
+        let (profile, settings) = (self.server_profile, self.server.settings.load());
+        let policy = &settings.policy;
+        let (plan, is_superseded) = match session_plan::plan_session(profile, policy, request) {
             SessionPlan::Pooled(now) if (now.owner, now.scope) == (began.owner, began.scope) => {
                 (now, false)
             },
             SessionPlan::Pooled(_) | SessionPlan::PerCall => (began, true),
         };
-        let policy = session_plan::entry_policy(profile, plan, &policy, max_waiters);
+        let policy = session_plan::entry_policy(profile, plan, policy, max_waiters);
         Some((policy, is_superseded))
     }
 
@@ -131,7 +131,6 @@ impl SessionSetup {
         self.planned.map(|(_, plan)| plan)
     }
 
-    /// How calls share its sessions; none without a key.
     pub(crate) fn sharing(&self) -> Option<Sharing> {
         self.plan().map(|plan| plan.sharing)
     }
@@ -165,6 +164,21 @@ impl SessionSetup {
         self.server_profile.has_sessions || self.is_process()
     }
 
+    /// A call that was not idempotent was answered: from now on there is state to lose. The record
+    /// follows in the background, never on the path of the call.
+    ///
+    /// False where the server keeps no state in a session.
+    pub(crate) fn note_state_left(self: &Arc<Self>, session: &PooledSession) -> bool {
+        if !self.keeps_state() {
+            return false;
+        }
+        session.stateful.store(true, Ordering::Relaxed);
+        if !self.stateful.swap(true, Ordering::Relaxed) {
+            self.schedule_record_renewal();
+        }
+        true
+    }
+
     pub(crate) fn has_state_to_lose(&self) -> bool {
         self.keeps_state() && self.is_stateful()
     }
@@ -178,11 +192,6 @@ impl SessionSetup {
         self.call_count.load(Ordering::Acquire)
     }
 
-    /// Counts a tool call when the guard is dropped: it is over, or nobody waits for it.
-    pub(crate) fn count_call_on_drop(&self) -> CallCountGuard<'_> {
-        CallCountGuard(self)
-    }
-
     pub(crate) fn client_state(&self) -> ClientState {
         self.with_client_state(ClientState::clone)
             .unwrap_or_default()
@@ -192,7 +201,7 @@ impl SessionSetup {
         self.with_client_state(|state| !state.is_empty()) == Some(true)
     }
 
-    fn with_client_state<T>(&self, read: impl FnOnce(&ClientState) -> T) -> Option<T> {
+    pub(crate) fn with_client_state<T>(&self, read: impl FnOnce(&ClientState) -> T) -> Option<T> {
         let state = self.existing_subscription_state()?;
         Some(read(&state.client_state.lock()))
     }
@@ -205,14 +214,12 @@ impl SessionSetup {
         method: &str,
         params: &Params,
     ) {
-        if ClientState::is_changed_by(method) {
-            let state = self.subscription_state();
-            state
-                .client_state
-                .lock()
-                .apply_request(client, method, params);
-            self.client_state_changed(state);
-        }
+        let state = self.subscription_state();
+        state
+            .client_state
+            .lock()
+            .apply_request(client, method, params);
+        self.client_state_changed(state);
     }
 
     pub(super) fn client_state_changed(self: &Arc<Self>, state: &SubscriptionState) {
@@ -235,20 +242,6 @@ impl SessionSetup {
             Some(name) => RequestingClient::Client(name, who.id),
             None => RequestingClient::AllClients,
         }
-    }
-
-    /// What a request means for the session, with what other clients want.
-    pub(crate) fn client_state_action(
-        &self,
-        requester: RequestingClient,
-        method: &str,
-        params: &Params,
-    ) -> ClientStateAction {
-        if !ClientState::is_changed_by(method) {
-            return ClientStateAction::Forward;
-        }
-        self.with_client_state(|state| state.action_for(requester, method, params))
-            .unwrap_or(ClientStateAction::Forward)
     }
 
     /// Notes a subscribe request until
@@ -306,7 +299,6 @@ impl SessionSetup {
             .unwrap_or_else(|| !self.is_shared_by_identities())
     }
 
-    /// Notes what a joining session was sent.
     pub(super) fn set_last_sent(&self, line: &Arc<PooledSession>, wanted: ClientState) {
         *self.subscription_state().last_sent.lock() = Some((Arc::downgrade(line), wanted));
     }
@@ -318,10 +310,6 @@ impl SessionSetup {
         let mut last = self.existing_subscription_state()?.last_sent.lock();
         let told = last.take_if(is_it);
         told.map(|(_, wanted)| wanted)
-    }
-
-    pub(crate) fn client_log_level(&self, client: Digest) -> Option<usize> {
-        self.with_client_state(|state| state.log_level_of(client))?
     }
 
     /// A client is gone. Returns what to send to the session that was told what it wanted.

@@ -166,14 +166,6 @@ impl SourceFile<'_> {
             excerpt: excerpt(head, meant, rest, show),
         }
     }
-
-    /// The place of a parser's line and column.
-    pub fn location_at(&self, line: usize, column: usize) -> FileLocation {
-        FileLocation {
-            position: Some((line.max(1), column.max(1))),
-            ..FileLocation::whole_file(self.file)
-        }
-    }
 }
 
 fn excerpt(head: &str, meant: &str, rest: &str, show: ExcerptPolicy) -> Option<Excerpt> {

@@ -175,7 +175,6 @@ pub struct InvalidValue {
 }
 
 impl ValueFormat {
-    /// The value, if it has this type.
     fn read(&self, said: &RawSettingValue<'_>) -> Option<SettingValue> {
         let text = said.as_text();
         let full_text = text.filter(|text| !text.trim().is_empty());
@@ -253,7 +252,6 @@ impl SettingKind {
         self
     }
 
-    /// Adds aliases of words.
     pub(crate) const fn with_aliases(
         mut self,
         also: &'static [(&'static str, &'static str)],
@@ -273,7 +271,6 @@ impl SettingKind {
         Ok(value)
     }
 
-    /// Checks the range of a value.
     pub(crate) fn check(&self, value: &SettingValue) -> Result<(), InvalidValue> {
         let (least, most) = match (&self.format, value) {
             (ValueFormat::Count(range), SettingValue::Count(count)) if !range.contains(count) => (
@@ -325,7 +322,6 @@ impl SettingKind {
         self.words.iter().find(|word| **word == said).copied()
     }
 
-    /// Why a value is not of this type.
     fn wrong_type(&self, said: &RawSettingValue<'_>) -> InvalidValue {
         let (wanted, hint) = match (&self.format, said.as_number(), said.as_text()) {
             // A number that does not fit is out of range, too.
@@ -400,7 +396,6 @@ impl InvalidValue {
     }
 }
 
-/// Shortens and escapes a text for an error message.
 fn shorten(text: &str) -> String {
     let mut letters = text.chars();
     let head: String = letters.by_ref().take(MAX_ECHOED_CHARS).collect();
@@ -490,7 +485,6 @@ fn format_size(bytes: usize) -> String {
 const TIME_HINT: &str = "write a number and a unit: `500ms`, `30s`, `2min`, `1h`";
 const SIZE_HINT: &str = "write a number and a unit: `64KiB`, `16MiB`";
 const ADDRESS_HINT: &str = "write an IP address and a port: `127.0.0.1:8484`, `[::1]:8484`";
-/// The length up to which a wrong value is shown.
 const MAX_ECHOED_CHARS: usize = 40;
 /// Longer times are typing errors, and would overflow a deadline.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);

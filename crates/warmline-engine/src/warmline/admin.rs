@@ -60,7 +60,7 @@ pub trait EngineAdmin: AsRef<Warmline> + Sync {
     /// seconds.
     async fn close_fast_within(&self, within: Duration) {
         let engine = &self.as_ref().engine;
-        engine.hurry_children();
+        engine.context.upstream.child_tracker.shorten_timeouts();
         engine.close_within(within).await;
     }
 
@@ -122,7 +122,7 @@ pub trait EngineAdmin: AsRef<Warmline> + Sync {
     /// Closes the sessions of a server, or only the one with this key number and generation, and
     /// returns their number. Calls on them finish first; the next call learns of the lost state.
     fn close_sessions(&self, server: &str, of: Option<(u64, u32)>) -> usize {
-        let pool = self.as_ref().engine.pool();
+        let pool = &self.as_ref().engine.pool;
         let mut closed = 0;
         for entry in pool.entries() {
             if *entry.key.target.server != *server {

@@ -7,15 +7,14 @@ use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
 use warmline_core::pool_key::{Digest, RunId};
 
-use crate::call::exclusive_session::ExclusiveSession;
-use crate::call::server_handle::{CallerContext, ServerHandle};
+use crate::call::server_handle::{CallerContext, ExclusiveSession, ServerHandle};
 use crate::credentials::CallerIdentity;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::events::{Event, Fingerprint};
 use crate::identity::IdentityName;
-use crate::run::{self, Run, RunRole};
-use crate::run_state::quota::quota_exceeded;
+use crate::run::{Run, RunRole, new_run_name};
+use crate::run_state::quota_exceeded;
 use crate::run_state::{RunOrigin, RunState};
 use crate::server::Server;
 use warmline_store::keyring::random_bytes;
@@ -62,7 +61,7 @@ impl Caller {
     /// Begins a run, which ends when the handle is ended or dropped. Above `limits.runs_per_identity` its
     /// calls are refused until another run ends.
     pub fn begin_run(&self) -> Run {
-        let name = run::new_run_name();
+        let name = new_run_name();
         // Without quota its first call asks again.
         let has_quota = self.try_acquire_quota();
         let mut runs = self.engine.runs.lock();
@@ -101,7 +100,7 @@ impl Caller {
     /// # Errors
     /// `run-unknown`, also for a run of another identity.
     pub fn join_run(&self, name: &str) -> Result<Run> {
-        run::check_name(name)?;
+        Run::check_name(name)?;
         let id = self.engine.run_id(&self.identity, name);
         let live = self.engine.live_run(id).ok_or_else(|| {
             let what = format!("no run `{name}` is live");
@@ -111,7 +110,7 @@ impl Caller {
     }
 
     pub(super) fn begin_or_join(&self, name: &str, origin: RunOrigin) -> Result<Run> {
-        run::check_name(name)?;
+        Run::check_name(name)?;
         let id = self.engine.run_id(&self.identity, name);
         if let Some(live) = self.engine.live_run(id) {
             return Ok(self.join(live));
@@ -121,7 +120,7 @@ impl Caller {
             return Ok(self.join(Arc::clone(live)));
         }
         if !self.try_acquire_quota() {
-            let most = self.engine.limits().runs_per_identity;
+            let most = self.engine.context.limits.runs_per_identity;
             return Err(Error::unsent(quota_exceeded(most)));
         }
         let run = self.register_run(&mut runs, name, (true, origin));
@@ -134,7 +133,7 @@ impl Caller {
     }
 
     fn try_acquire_quota(&self) -> bool {
-        let most = self.engine.limits().runs_per_identity;
+        let most = self.engine.context.limits.runs_per_identity;
         self.engine.run_quota.try_acquire(self.identity.id, most)
     }
 

@@ -1,5 +1,9 @@
 //! The first contact with a server, made once for all callers that wait. Its session takes a permit
 //! first, waits among the spares for its caller, and ends with the run that it was opened for.
+//!
+//! That a server keeps sessions gets a record (A171), so that a later process opens one at once. The
+//! record has no session, and its key cannot be that of one: it belongs to all identities and to a run
+//! that nobody can name.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -10,18 +14,20 @@ use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
 use warmline_core::policy::SessionMode;
 use warmline_core::pool::EndReason;
-use warmline_core::pool_key::{KeyOwner, KeyScope, PoolKey, Transport};
+use warmline_core::pool_key::{KeyOwner, KeyScope, PoolKey, RunId, Transport};
 use warmline_core::session_plan::ServerProfile;
 
 use super::{RouteQuery, lacks_era};
 use crate::context::draining_diagnostic;
 use crate::run_state;
 use crate::server_state::{DiscoveryError, DiscoveryGoal, DiscoveryKey, profile_of, transport_of};
-use crate::session_factory::DiscoveredSession;
-use crate::session_factory::pool_events::record_refusal;
+use crate::session_factory::pool_events::{identity_ref, record_refusal};
+use crate::session_factory::{DiscoveredSession, record_of_facts};
 use warmline_platform::clock;
 use warmline_pool::{CleanupToken, FirstContactInfo, HeldUntilCleanup, SessionPermit};
-use warmline_upstream::EraSelection;
+use warmline_store::keyring::Purpose;
+use warmline_store::{Records, WriteOutcome};
+use warmline_upstream::{EraSelection, ServerFacts};
 
 /// The time that a first contact gets after the end of its run, because the server may have opened a
 /// session that has to be closed.
@@ -141,7 +147,6 @@ impl RouteQuery<'_> {
         Ok(profile)
     }
 
-    /// Connects until the run ends, and for a grace.
     async fn connect_until_run_over(
         self,
         key: DiscoveryKey,
@@ -177,14 +182,12 @@ impl RouteQuery<'_> {
                 access.location.revision,
                 KeyOwner::Identity(identity),
                 key.credential,
-                server.policy().breaker,
+                server.settings.load().policy.breaker,
             )
             .inspect_err(refused)?;
         factory.record_breaker_changes(server, identity, changes);
-        let goal = (
-            key.goal,
-            self.eras_to_try(key.goal, second_permit.is_some()),
-        );
+        let eras = self.eras_to_try(key.goal, second_permit.is_some());
+        let goal = (key.goal, eras);
         let (cleanup, cleanups) = CleanupToken::new();
         // An unused process keeps its permit until it is gone.
         let permits = HeldUntilCleanup::new((permit, second_permit), cleanups);
@@ -203,7 +206,8 @@ impl RouteQuery<'_> {
                 breaker.succeeded()
             },
             Err(diagnostic) => {
-                factory.record_discovery_failure(server, identity, diagnostic, began.elapsed());
+                let session = identity_ref(server, identity);
+                factory.record_open_failure(server, session, diagnostic, began.elapsed());
                 breaker.failed(diagnostic)
             },
         };
@@ -225,7 +229,7 @@ impl RouteQuery<'_> {
         Ok((contact, info))
     }
 
-    pub(super) fn transport(self) -> Transport {
+    fn transport(self) -> Transport {
         transport_of(&self.access.location.transport)
     }
 
@@ -251,7 +255,7 @@ impl RouteQuery<'_> {
         let engine = &self.caller.engine;
         let transport = self.transport();
         let (most, wait, sessions) = {
-            let policy = self.server.policy();
+            let policy = &self.server.settings.load().policy;
             (policy.max_sessions, policy.wait, policy.sessions)
         };
         let may_be_legacy =
@@ -281,4 +285,102 @@ impl RouteQuery<'_> {
         });
         Ok((permit, second.flatten()))
     }
+}
+
+/// The generation of a record without a session.
+const FACT_GENERATION: u32 = 1;
+
+impl RouteQuery<'_> {
+    /// The recorded profile: of the run's session, or discovered by an earlier process. Sends nothing.
+    async fn recorded_profile(self, key: DiscoveryKey) -> Option<ServerProfile> {
+        let Self { caller, server, .. } = self;
+        let records = caller.engine.context.records_of(server)?;
+        // Records exist for the legacy era only. After a contradiction the server is asked instead.
+        if server.discovery_epoch() > 0 || key.goal == DiscoveryGoal::Era(Era::Modern) {
+            return None;
+        }
+        let profile = self.stateful_profile();
+        let of_server = self.server_record_key(key, key.goal);
+        if records.outlives_process() && says_keeps_sessions(&records, &of_server).await {
+            return Some(profile);
+        }
+        if let Some(run) = &caller.run {
+            let of_session = PoolKey::new(
+                self.target_key(profile),
+                KeyOwner::Identity(caller.identity.id),
+                self.access.credential_id(),
+                KeyScope::Run(run.id),
+            );
+            if says_keeps_sessions(&records, &of_session).await {
+                return Some(profile);
+            }
+        }
+        // Before we write a record.
+        let factory = &caller.engine.session_factory;
+        factory.detect_replaced_secrets(server, &records).await;
+        None
+    }
+
+    /// Saves what a first contact discovered, or clears what it disproved.
+    async fn save_server_record(self, key: DiscoveryKey, facts: &ServerFacts) {
+        let Self { caller, server, .. } = self;
+        let records = caller.engine.context.records_of(server);
+        let Some(records) = records.filter(|records| records.outlives_process()) else {
+            return;
+        };
+        let profile = self.stateful_profile();
+        let keeps_sessions =
+            facts.keeps_session && (facts.era, facts.transport) == (profile.era, profile.transport);
+        // A server that replies in the legacy era to any goal has no other era.
+        let goals: &[DiscoveryGoal] = match key.goal {
+            DiscoveryGoal::Any => &[DiscoveryGoal::Any, DiscoveryGoal::Stateful],
+            DiscoveryGoal::Stateful => &[DiscoveryGoal::Stateful],
+            DiscoveryGoal::Era(Era::Legacy) => &[DiscoveryGoal::Era(Era::Legacy)],
+            DiscoveryGoal::Era(Era::Modern) => &[],
+        };
+        for goal in goals {
+            let of_server = self.server_record_key(key, *goal);
+            if keeps_sessions {
+                let profile = &caller.client_profile.profile;
+                let record = record_of_facts(of_server, FACT_GENERATION, profile, facts);
+                if let WriteOutcome::Failed(diagnostic) = records.save(&record, None).await {
+                    tracing::debug!(server = %server.name, trouble = %diagnostic, "cannot record the server");
+                }
+            } else if server.discovery_epoch() > 0 {
+                records.clear(&of_server, FACT_GENERATION, None).await;
+            }
+        }
+    }
+
+    fn stateful_profile(self) -> ServerProfile {
+        ServerProfile {
+            era: Era::Legacy,
+            transport: self.transport(),
+            has_sessions: true,
+        }
+    }
+
+    fn server_record_key(self, key: DiscoveryKey, goal: DiscoveryGoal) -> PoolKey {
+        let goal: &[u8] = match goal {
+            DiscoveryGoal::Any => b"any",
+            DiscoveryGoal::Stateful => b"state",
+            DiscoveryGoal::Era(Era::Legacy) => b"legacy",
+            DiscoveryGoal::Era(Era::Modern) => b"modern",
+        };
+        let vault = &self.caller.engine.context.vault;
+        let parts = [key.client_profile_id.0.as_bytes(), goal];
+        let run_of_nobody = RunId(vault.digest(Purpose::Contact, &parts));
+        PoolKey::new(
+            self.target_key(self.stateful_profile()),
+            KeyOwner::AnyIdentity,
+            key.credential,
+            KeyScope::Run(run_of_nobody),
+        )
+    }
+}
+
+/// Whether a record says that the server keeps sessions. The record of a lost session does not.
+async fn says_keeps_sessions(records: &Records, key: &PoolKey) -> bool {
+    let found = records.load(key).await.ok().flatten();
+    found.is_some_and(|record| !record.is_loss_marker())
 }

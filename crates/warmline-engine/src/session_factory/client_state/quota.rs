@@ -15,9 +15,8 @@ use warmline_core::exchange::Diagnostic;
 use warmline_core::message::params::Params;
 use warmline_core::pool_key::{Digest, Identity};
 
-use super::{ClientInterest, ClientState, RequestingClient};
+use super::{ClientInterest, ClientState, RequestingClient, RestoreRequest};
 use crate::session_factory::SessionSetup;
-use crate::session_factory::restore_state::RestoreRequest;
 
 /// The units for all that clients want of the sessions of one key.
 const MAX_UNITS: usize = 10_000;
@@ -42,9 +41,6 @@ impl SessionSetup {
         method: &str,
         params: &Params,
     ) -> Result<Vec<RestoreRequest>, Diagnostic> {
-        if !ClientState::is_changed_by(method) {
-            return Ok(Vec::new());
-        }
         let state = self.subscription_state();
         let wanted = state.client_state.lock();
         let needed = wanted.units_needed(requester, method, params);
