@@ -131,10 +131,8 @@ async fn an_answer_that_was_lost_is_told_truthfully() {
     let Err(ServiceError::McpError(error)) = paid else {
         panic!("the answer was lost: {paid:?}");
     };
-    assert!(
-        error.message.contains("may have been executed"),
-        "{error:?}"
-    );
+    let holds = error.message.contains("may have been executed");
+    assert!(holds, "{error:?}");
     let data = error.data.unwrap();
     assert_eq!(data["delivery"], "unknown");
     assert_eq!(data["code"], "answer-lost");
@@ -162,10 +160,8 @@ async fn an_error_of_the_server_is_passed_on_as_it_is() {
     let Err(ServiceError::McpError(error)) = echoed else {
         panic!("the server refused: {echoed:?}");
     };
-    assert_eq!(
-        (error.code.0, error.message.as_ref()),
-        (-32042, "not today")
-    );
+    let received = (error.code.0, error.message.as_ref());
+    assert_eq!(received, (-32042, "not today"));
     assert_eq!(error.data, Some(json!({ "until": "tomorrow" })));
     client.cancel().await.unwrap();
     run.end().await;
@@ -276,10 +272,8 @@ async fn news_and_questions_reach_the_client_in_both_eras() {
             .await;
         assert!(text(&asked.unwrap()).contains("file:///home/ada"));
         let heard = handler.heard();
-        assert!(
-            heard.iter().any(|what| what.starts_with("progress")),
-            "{heard:?}"
-        );
+        let holds = heard.iter().any(|what| what.starts_with("progress"));
+        assert!(holds, "{heard:?}");
         assert!(heard.contains(&"asked for roots".to_owned()), "{heard:?}");
         client.cancel().await.unwrap();
         run.end().await;
@@ -359,10 +353,8 @@ async fn a_client_hears_its_session_between_calls_and_is_heard() {
 
     control.forget_sessions();
     client.call_tool(call("counter", &json!({}))).await.unwrap();
-    until("the new one is listened to", || {
-        control.open_get_streams() == 1
-    })
-    .await;
+    let is_so = || control.open_get_streams() == 1;
+    until("the new one is listened to", is_so).await;
     control.update_resource(uri);
     until("an update of the new one", || has_heard(&updated) == 2).await;
 

@@ -97,16 +97,11 @@ fn local_without_token_and_sessions() -> Result<(), Failure> {
     let said = start_again_with(&[("MCP_SERVER_URL", &server.url())])?;
     println!("local, modern:\n{said}");
     let one = r#"{"count":1}"#;
-    assert!(
-        said.contains(&format!("auto: {one} {one}")),
-        "it keeps nothing, and needs nothing"
-    );
+    let holds = said.contains(&format!("auto: {one} {one}"));
+    assert!(holds, "it keeps nothing, and needs nothing");
     assert_eq!(server.counts().sessions, 0);
-    assert_eq!(
-        shown_to(&server),
-        BTreeSet::from([None]),
-        "no token, no header"
-    );
+    let found = shown_to(&server);
+    assert_eq!(found, BTreeSet::from([None]), "no token, no header");
     Ok(())
 }
 
@@ -122,10 +117,8 @@ fn remote_without_sessions() -> Result<(), Failure> {
     }
     let with_session = server.ledger().count(|entry| entry.session.is_some());
     assert_eq!(with_session, 0, "no session header was ever sent");
-    assert_eq!(
-        shown_to(&server),
-        BTreeSet::from([Some(format!("Bearer {TOKEN}"))])
-    );
+    let found = shown_to(&server);
+    assert_eq!(found, BTreeSet::from([Some(format!("Bearer {TOKEN}"))]));
     Ok(())
 }
 
@@ -142,11 +135,8 @@ fn remote_with_sessions() -> Result<(), Failure> {
     }
     assert!(said.contains("false: "));
     assert!(!said.contains("unknown"));
-    assert_eq!(
-        server.ledger().executions("counter"),
-        4,
-        "nothing was tried out by a call"
-    );
+    let executed = server.ledger().executions("counter");
+    assert_eq!(executed, 4, "nothing was tried out by a call");
     assert_eq!(server.counts().initializes, 2, "`false` never asks for one");
     assert_eq!(
         server.counts().sessions,

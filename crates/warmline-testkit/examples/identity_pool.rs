@@ -182,20 +182,14 @@ fn the_numbers_agree(warm: &Warmline, reports: &LedgerServer) -> Result<(), Fail
     let of = |outcome| numbers.count("acquires_total", &[outcome]);
     let (hit, miss, wait) = (of("hit"), of("miss"), of("wait"));
     assert_eq!(hit + miss + wait, executed(reports).count() as u64);
-    assert_eq!(
-        numbers.count("calls_total", &["answered"]),
-        hit + miss + wait
-    );
-    assert_eq!(
-        numbers.count("sessions", &["idle"]),
-        snapshot.sessions.len() as u64
-    );
+    let found = numbers.count("calls_total", &["answered"]);
+    assert_eq!(found, hit + miss + wait);
+    let found = numbers.count("sessions", &["idle"]);
+    assert_eq!(found, snapshot.sessions.len() as u64);
     assert_eq!(numbers.count("isolation_violation_total", &[]), 0);
     assert!(miss <= numbers.count("opens_total", &["opened"]));
-    assert!(
-        hit >= CALM as u64,
-        "whoever finds a session at rest does not wait"
-    );
+    let holds = hit >= CALM as u64;
+    assert!(holds, "whoever finds a session at rest does not wait");
     let opened = numbers.count("opens_total", &["opened"]);
     println!("metrics: {hit} hits, {miss} misses, {wait} waited for a session; {opened} opened");
     let shown = serde_json::to_string(&snapshot)?;

@@ -178,14 +178,24 @@ impl Ledger {
         self.count(|entry| entry.phase == ExecutionPhase::Received && entry.method == method)
     }
 
+    /// Every message that was read whole, in this order.
+    pub fn all_received(&self) -> Vec<LedgerEntry> {
+        let mut entries = self.entries();
+        entries.retain(|entry| entry.phase == ExecutionPhase::Received);
+        entries
+    }
+
+    /// The messages of this method that were read whole.
+    pub fn received(&self, method: &str) -> Vec<LedgerEntry> {
+        let mut entries = self.all_received();
+        entries.retain(|entry| entry.method == method);
+        entries
+    }
+
     /// The methods in the order in which they were received.
     pub fn methods(&self) -> Vec<String> {
-        let book = self.inner.lock();
-        let received = book
-            .entries
-            .iter()
-            .filter(|entry| entry.phase == ExecutionPhase::Received);
-        received.map(|entry| entry.method.clone()).collect()
+        let entries = self.all_received().into_iter();
+        entries.map(|entry| entry.method).collect()
     }
 
     /// Waits until `enough` is true of the lines, for at most `limit`; says whether it came true.

@@ -46,12 +46,8 @@ impl Background {
         let told = self
             .warmline
             .told(&command.current_dir(folder).output().unwrap());
-        assert_eq!(
-            (told.exit, told.stderr.as_str()),
-            (0, ""),
-            "{told}{}",
-            self.log()
-        );
+        let outcome = (told.exit, told.stderr.as_str());
+        assert_eq!(outcome, (0, ""), "{told}{}", self.log());
         told.stdout.trim().to_owned()
     }
 
@@ -299,10 +295,8 @@ fn a_killed_gateway_leaves_nothing_behind() {
     let pid = background.pid();
     kill_process(pid, Signal::KILL).unwrap();
     until("its programs are gone", || processes_of(mark) == 0);
-    assert!(
-        background.folder().join("socket").exists(),
-        "it had no time to tidy up"
-    );
+    let holds = background.folder().join("socket").exists();
+    assert!(holds, "it had no time to tidy up");
     assert_eq!(background.run(&["up", "--quiet"]).exit, 0);
     let told = call();
     assert!(told.stdout.starts_with("Note: the server"), "{told}");

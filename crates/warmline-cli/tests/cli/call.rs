@@ -197,11 +197,8 @@ fn a_call_that_may_have_run_says_so() {
     2>   hint: check whether it was executed before calling again
     exit: 4
     ");
-    assert_eq!(
-        server.ledger().executions("pay"),
-        1,
-        "it was paid, and nobody paid again"
-    );
+    let found = server.ledger().executions("pay");
+    assert_eq!(found, 1, "it was paid, and nobody paid again");
     server.inject(
         FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst)).on_tool("pay"),
     );

@@ -13,11 +13,8 @@ fn a_name_is_looked_up_in_the_users_file() {
         format!("[servers.demo]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nspares = 1\n");
     warmline.write_user("warmline.toml", &text);
     let told = warmline.run(&["call", "demo", "pay", "amount=2"]);
-    assert_eq!(
-        (told.exit, told.stdout.contains(r#""paid":2"#)),
-        (0, true),
-        "{told}"
-    );
+    let stdout = (told.exit, told.stdout.contains(r#""paid":2"#));
+    assert_eq!(stdout, (0, true), "{told}");
     shows!(warmline, @r"
     $ warmline call dmo pay
     2> error[server-unknown]: no server is called `dmo`

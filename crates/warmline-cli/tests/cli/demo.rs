@@ -26,10 +26,8 @@ fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
     ] {
         assert!(told.stdout.contains(line), "{line}\n{told}");
     }
-    assert!(
-        told.stdout.lines().all(|line| line.chars().count() <= 80),
-        "{told}"
-    );
+    let holds = told.stdout.lines().all(|line| line.chars().count() <= 80);
+    assert!(holds, "{told}");
     told.does_not_print("\u{1b}");
 }
 
@@ -48,11 +46,8 @@ fn the_demo_speaks_to_programs_too() {
         .collect();
     let mut in_order = steps.clone();
     in_order.dedup();
-    assert_eq!(
-        in_order,
-        ["count", "people", "pay", "heal", "time", "restart"],
-        "{told}"
-    );
+    let expected = ["count", "people", "pay", "heal", "time", "restart"];
+    assert_eq!(in_order, expected, "{told}");
     assert_eq!(told.stdout.matches("took_us").count(), 6, "{told}");
 }
 

@@ -266,10 +266,8 @@ fn explain_prints_the_page_of_a_code() {
     }
     assert_eq!(warmline.run(&["explain", "7504"]).exit, 2);
     let all = warmline.run(&["explain"]);
-    assert_eq!(
-        all.stdout.lines().count(),
-        warmline_core::error::code::Code::ALL.len()
-    );
+    let lines = all.stdout.lines().count();
+    assert_eq!(lines, warmline_core::error::code::Code::ALL.len());
 }
 
 #[test]
@@ -326,10 +324,8 @@ fn what_is_typed_wrong_is_named_as_what_it_is() {
     for (words, what, hint) in table {
         let told = warmline.run(words);
         assert_eq!(told.exit, 2, "{words:?} {told}");
-        assert!(
-            told.stderr.contains(what) && told.stderr.contains(hint),
-            "{words:?} {told}"
-        );
+        let holds = told.stderr.contains(what) && told.stderr.contains(hint);
+        assert!(holds, "{words:?} {told}");
         for leak in [
             "begins with `@`",
             "invalid digit",

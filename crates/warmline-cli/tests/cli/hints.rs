@@ -28,10 +28,8 @@ fn what_a_server_answers_an_opening_with_says_what_to_do() {
         ] {
             let told = warmline.run(words);
             let said = told.stderr.lines().last().unwrap_or_default();
-            assert!(
-                said.starts_with("  hint: ") && said.contains(hint),
-                "{told}"
-            );
+            let holds = said.starts_with("  hint: ") && said.contains(hint);
+            assert!(holds, "{told}");
         }
         server.control().clear_faults();
     }
@@ -82,10 +80,8 @@ fn a_refused_token_is_told_by_its_source() {
             let told = warmline.run(&words);
             let hint = format!("{}{}", told.stdout, told.stderr);
             let hint = hint.lines().find(|line| line.contains("hint: the token"));
-            assert!(
-                hint.is_some_and(|hint| hint.contains(from)),
-                "{from}: {told}"
-            );
+            let holds = hint.is_some_and(|hint| hint.contains(from));
+            assert!(holds, "{from}: {told}");
             assert!(!told.to_string().contains("canary"), "{told}");
         }
     }

@@ -321,10 +321,8 @@ fn add_writes_one_more_server_and_breaks_nothing() {
     warmline
         .run(&["add", "b", "https://example.com/mcp"])
         .exits(2);
-    assert_eq!(
-        std::fs::read_to_string(&file).unwrap(),
-        "[servers.a]\nurll = 'x'\n"
-    );
+    let found = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(found, "[servers.a]\nurll = 'x'\n");
     std::fs::remove_file(&file).unwrap();
     // What is written into this folder by its user is trusted; what somebody else adds is not.
     warmline

@@ -61,11 +61,8 @@ fn runs_that_are_kept_are_shown_and_ended_by_name() {
     };
     let lines: Vec<String> = told.stdout.lines().map(words).collect();
     let trip = format!("trip {name}");
-    assert_eq!(
-        lines,
-        ["KEPT RUN", "other two", &trip, "trip two"],
-        "{told}"
-    );
+    let expected = ["KEPT RUN", "other two", &trip, "trip two"];
+    assert_eq!(lines, expected, "{told}");
     shows!(warmline, @r#"
     $ warmline ps --json
     {"kind":"gateway","up":false}

@@ -76,10 +76,8 @@ fn a_command_says_what_a_gateway_at_a_url_knows_of_its_call() {
         let pay = ["call", &url, "pay", "account=a", "amount=1", "--json"];
         let told = warmline.run(&[&pay, more].concat());
         told.exits(4);
-        assert!(
-            told.everything().contains(r#""delivery":"unknown""#),
-            "{told}"
-        );
+        let holds = told.everything().contains(r#""delivery":"unknown""#);
+        assert!(holds, "{told}");
     }
     drop(server);
     let told = warmline.run(&["call", &url, "counter"]);
@@ -164,10 +162,8 @@ fn a_run_inside_another_ends_nothing_of_it() {
         warmline.run(&call),
     ];
     let counted = told.each_ref().map(|told| told.stdout.trim());
-    assert_eq!(
-        counted,
-        [1, 2, 3].map(|count| format!(r#"{{"count":{count}}}"#))
-    );
+    let expected = [1, 2, 3].map(|count| format!(r#"{{"count":{count}}}"#));
+    assert_eq!(counted, expected);
     assert_eq!(server.counts().initializes, 1);
     // What the program alone called goes on, too, and is known by name.
     let other = LedgerServer::start(Personality::legacy()).unwrap();
@@ -243,11 +239,8 @@ fn what_commands_inside_a_program_open_ends_with_it() {
     let script = format!("{BINARY} call ledger counter --end-run");
     let words = ["run", &typed.url(), "--quiet", "--", "sh", "-c", &script];
     let told = warmline.run(&words);
-    assert_eq!(
-        told.stdout.trim(),
-        r#"{"count":1}"#,
-        "it is not served there: {told}"
-    );
+    let printed = told.stdout.trim();
+    assert_eq!(printed, r#"{"count":1}"#, "it is not served there: {told}");
     assert_eq!(server.counts().open_sessions, 0);
     assert_eq!(server.violations(), Vec::<String>::new());
 }

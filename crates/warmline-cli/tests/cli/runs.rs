@@ -73,11 +73,8 @@ fn who_decided_that_sessions_are_no_runs_is_told_that_nothing_is_kept() {
         warmline.write_user("warmline.toml", &file);
         for _ in 0..2 {
             let told = warmline.run(&["call", "demo", "counter", "--run", "trip"]);
-            assert_eq!(
-                (told.exit, told.stdout.trim()),
-                (0, r#"{"count":1}"#),
-                "{told}"
-            );
+            let outcome = (told.exit, told.stdout.trim());
+            assert_eq!(outcome, (0, r#"{"count":1}"#), "{told}");
             for said in ["run `trip` keeps nothing of it", per] {
                 told.says(said);
             }
@@ -164,10 +161,8 @@ fn a_run_that_is_ended_leaves_nothing_behind() {
     assert_eq!(count(&["--run", "trip"]), r#"{"count":1}"#);
     assert_eq!(count(&["--run", "trip", "--end-run"]), r#"{"count":2}"#);
     assert_eq!(server.counts().open_sessions, 0, "it was closed");
-    assert_eq!(
-        records(&warmline.state().join("sessions")).len(),
-        OF_THE_SERVER
-    );
+    let records_left = records(&warmline.state().join("sessions")).len();
+    assert_eq!(records_left, OF_THE_SERVER);
     assert_eq!(count(&["--run", "trip"]), r#"{"count":1}"#);
     shows!(warmline, "[SERVER]" = server.url(), @r"
     $ warmline call [SERVER] counter --end-run
@@ -427,10 +422,8 @@ fn runs_are_kept_where_they_were_told_to_be() {
     let one = one.with("WARMLINE_STORE_PATH", elsewhere.to_str().unwrap());
     counted(&one, &server, &["--run", "trip"]);
     assert_eq!(records(&elsewhere).len(), OF_THE_SERVER + 1);
-    assert!(
-        one.state().join("secrets").exists(),
-        "keys lie elsewhere than what they seal"
-    );
+    let holds = one.state().join("secrets").exists();
+    assert!(holds, "keys lie elsewhere than what they seal");
 }
 
 /// A144: another credential never finds the session, and what is stored tells nobody of it.

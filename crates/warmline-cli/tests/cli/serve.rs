@@ -158,11 +158,8 @@ fn a_url_and_a_program_are_served_without_any_file() {
         let url = format!("{}/runs/trip/servers/{name}/mcp", serving.base());
         for count in 1..=3 {
             let told = call(&warmline, &url, &["counter"], &token);
-            assert_eq!(
-                told.stdout.trim(),
-                format!(r#"{{"count":{count}}}"#),
-                "{told}"
-            );
+            let printed = told.stdout.trim();
+            assert_eq!(printed, format!(r#"{{"count":{count}}}"#), "{told}");
         }
         let told = call(&warmline, &url, &["counter"], "wl_forged");
         told.says_first("error[credential-refused]");
@@ -303,11 +300,8 @@ fn doctor_tells_of_a_gateway_that_asks_nobody() {
     let warmline = Warmline::new();
     warmline.write_user("warmline.toml", "[gateway]\nauth = 'none'\n");
     let told = warmline.run(&["doctor"]);
-    assert!(
-        told.stdout.contains("callers need not authenticate"),
-        "{}",
-        told.stdout
-    );
+    let holds = told.stdout.contains("callers need not authenticate");
+    assert!(holds, "{}", told.stdout);
 }
 
 /// S14: whoever demands that callers are asked gets no gateway that does not ask.
@@ -419,11 +413,8 @@ fn a_changed_file_is_read_whole_or_not_at_all() {
     let second = format!("{declared}[servers.late]\nurl = '{}'\n", server.url());
     std::fs::write(&file, second).unwrap();
     until("the new server is there", || counts("late").exit == 0);
-    assert_eq!(
-        counts("kept").stdout.trim(),
-        r#"{"count":2}"#,
-        "its session stays"
-    );
+    let printed = counts("kept").stdout;
+    assert_eq!(printed.trim(), r#"{"count":2}"#, "its session stays");
 
     std::fs::write(&file, "[servers.kept]\nurll = 'http://x'\n").unwrap();
     serving.refuses_its_file();

@@ -246,11 +246,8 @@ fn a_modern_client_calls_side_by_side_and_cancels_by_a_message() {
     client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
     let answer = client.asked(&modern(3, "counter", &json!({})));
     assert_eq!(answer["id"], 3, "{answer}");
-    assert_eq!(
-        client.leave(),
-        Some(0),
-        "it does not wait for what was given up"
-    );
+    let exit_code = client.leave();
+    assert_eq!(exit_code, Some(0), "it does not wait for what was given up");
     assert_eq!(server.ledger().executions("slow"), 0);
 }
 
@@ -298,18 +295,13 @@ fn a_call_has_its_answer_whatever_ends_us() {
         (cut(&named, told), 1),
         (cut(&named, left), 1),
     ] {
-        assert_eq!(
-            (&answer["id"], &answer["error"]["code"]),
-            (&json!(5), &json!(7503)),
-            "{answer}"
-        );
+        let found = (&answer["id"], &answer["error"]["code"]);
+        assert_eq!(found, (&json!(5), &json!(7503)), "{answer}");
         let known = &answer["error"]["data"]["warmline"];
         assert_eq!(known["delivery"], "unknown", "{answer}");
         assert_eq!(exit, Some(3));
-        assert_eq!(
-            server.ledger().messages_received("notifications/cancelled"),
-            1
-        );
+        let received = server.ledger().messages_received("notifications/cancelled");
+        assert_eq!(received, 1);
         assert_eq!(server.counts().open_sessions, stay);
     }
 }

@@ -128,10 +128,8 @@ fn a_form_is_filled_in_line_by_line_in_either_era() {
         let (exit, answer, seen) = sitting.ends();
         assert_eq!(exit, 0, "{seen}");
         let content = r#"{"age":36,"name":"Ada","sure":true}"#;
-        assert!(
-            answer.contains(content) && answer.contains("accept"),
-            "{era}: {answer}"
-        );
+        let holds = answer.contains(content) && answer.contains("accept");
+        assert!(holds, "{era}: {answer}");
     }
 }
 
@@ -146,10 +144,8 @@ fn a_url_is_shown_and_never_opened() {
         sitting.types(typed);
         let (exit, answer, seen) = sitting.ends();
         assert_eq!(exit, 0, "{seen}");
-        assert!(
-            answer.contains(&format!(r#""action":"{action}""#)),
-            "{answer}"
-        );
+        let holds = answer.contains(&format!(r#""action":"{action}""#));
+        assert!(holds, "{answer}");
     }
 }
 
@@ -158,10 +154,8 @@ fn a_question_can_be_declined_beforehand() {
     let warmline = Warmline::new();
     let words = against_demo(&["call", "ask_form", "--no-ask"], &["--era", "legacy"]);
     let (exit, answer, seen) = Sitting::start(&warmline, &words).ends();
-    assert_eq!(
-        (exit, answer.trim()),
-        (0, r#"{"answers":[{"action":"decline"}]}"#)
-    );
+    let outcome = (exit, answer.trim());
+    assert_eq!(outcome, (0, r#"{"answers":[{"action":"decline"}]}"#));
     assert!(seen.contains("declined: --no-ask"), "{seen}");
 }
 
@@ -191,10 +185,8 @@ fn what_takes_long_is_said_on_a_terminal_and_wiped_away() {
     let (exit, answer, seen) = sitting.ends();
     assert_eq!((exit, answer.as_str()), (0, "took 900 ms\n"), "{seen}");
     assert!(seen.contains("\r\u{1b}[2K"), "{seen}");
-    assert!(
-        seen.contains("warmline · cold · opened"),
-        "the cost is told: {seen}"
-    );
+    let holds = seen.contains("warmline · cold · opened");
+    assert!(holds, "the cost is told: {seen}");
 }
 
 #[test]
@@ -223,10 +215,8 @@ fn the_line_of_progress_is_never_wider_than_the_terminal() {
         assert!(line.chars().count() < 30, "{line:?}");
     }
     let (_, _, seen) = Sitting::start_on("dumb", 80, &warmline, &words).ends();
-    assert!(
-        !seen.contains('\u{1b}') && !seen.contains("waiting"),
-        "{seen:?}"
-    );
+    let holds = !seen.contains('\u{1b}') && !seen.contains("waiting");
+    assert!(holds, "{seen:?}");
 }
 
 #[test]

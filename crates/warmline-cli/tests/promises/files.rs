@@ -114,10 +114,8 @@ fn every_variable_sets_what_it_set() {
         home = home.with(&names[0], &value);
     }
     let lines = settings_of_one(&home);
-    assert!(
-        lines.iter().all(|line| line.contains("(WARMLINE_")),
-        "{lines:#?}"
-    );
+    let holds = lines.iter().all(|line| line.contains("(WARMLINE_"));
+    assert!(holds, "{lines:#?}");
     before::same("variables.txt", &lines);
 }
 

@@ -169,11 +169,8 @@ fn what_was_kept_before_is_taken_up() {
     let fake = Fake::at(ADDRESS, "now");
     let home = old_home();
     let kept = fs::read_to_string(folder().join("kept.json")).unwrap();
-    assert_eq!(
-        home.json(&["ps"]),
-        kept,
-        "`ps` shows the runs that were left"
-    );
+    let found = home.json(&["ps"]);
+    assert_eq!(found, kept, "`ps` shows the runs that were left");
     tokens_count(&home);
     commands_go_on(&home, &fake);
     clients_go_on(&home, &fake);

@@ -23,11 +23,8 @@ impl<'h> Outputs<'h> {
         let output = self.home.run(&all);
         let stdout = String::from_utf8(output.stdout).unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(exit),
-            "{words:?}\n{stdout}{stderr}"
-        );
+        let code = output.status.code();
+        assert_eq!(code, Some(exit), "{words:?}\n{stdout}{stderr}");
         add_shapes(&format!("{name} stdout"), &stdout, &mut self.lines);
         add_shapes(&format!("{name} stderr"), &stderr, &mut self.lines);
         stdout

@@ -195,9 +195,6 @@ fn a_call_that_ends_well_leaves_nothing_behind() {
     let mut tree = Tree::start(&["call", "echo", "message=hello"], &node_folder(), &command);
     let status = tree.warmline.wait().unwrap();
     assert!(status.success(), "{status}");
-    assert!(
-        wait(GONE_WITHIN, || tree.processes().is_empty()),
-        "{:#?}",
-        tree.processes()
-    );
+    let holds = wait(GONE_WITHIN, || tree.processes().is_empty());
+    assert!(holds, "{:#?}", tree.processes());
 }

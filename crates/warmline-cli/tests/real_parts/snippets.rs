@@ -30,10 +30,8 @@ counter = next(tool for tool in tools if tool.name == "counter")
 for _ in range(2):
     print((await counter.ainvoke({}))[0]["text"])
 "#;
-    assert_eq!(
-        counts(&client, &(world.snippet("langchain") + more)),
-        [1, 2]
-    );
+    let counted = counts(&client, &(world.snippet("langchain") + more));
+    assert_eq!(counted, [1, 2]);
     // Without a run the text names one by itself.
     let own = world.printed(&["url", "demo", "--for", "langchain", "--at", &world.gateway]);
     assert_eq!(counts(&client, &(own + more)), [1, 2]);

@@ -207,11 +207,8 @@ fn a_restored_session_keeps_its_number() {
     let lost = losses(&restored)
         .into_iter()
         .map(|loss| loss.generation.number());
-    assert_eq!(
-        lost.collect::<Vec<_>>(),
-        [6],
-        "its record told of state that died"
-    );
+    let found = lost.collect::<Vec<_>>();
+    assert_eq!(found, [6], "its record told of state that died");
     world.make(Move::Settle(0, LeaseOutcome::SessionEnded(EndReason::Gone)));
     let Some(Effect::OpenSession(generation)) = world.ask().pop() else {
         panic!("an opening");

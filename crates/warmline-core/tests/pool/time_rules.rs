@@ -39,18 +39,12 @@ fn a_session_of_a_run_survives_trouble_on_the_wire() {
     ] {
         world.wait(60);
         assert_eq!(checks(&world.ask()), 1);
-        assert_eq!(
-            leased(&world.make(Move::Checked(0, found))),
-            [1],
-            "{found:?}"
-        );
+        let lease = leased(&world.make(Move::Checked(0, found)));
+        assert_eq!(lease, [1], "{found:?}");
         world.make(Move::Settle(0, LeaseOutcome::ConnectionFailed));
     }
-    assert_eq!(
-        checks(&world.ask()),
-        1,
-        "broken: checked again, without any rest"
-    );
+    let seen = checks(&world.ask());
+    assert_eq!(seen, 1, "broken: checked again, without any rest");
     let third = world.make(Move::Checked(0, HealthCheckResult::TimedOut));
     assert_eq!(closed(&third), [(1, EndReason::CheckFailed)]);
     let healed = world.make(Move::Opened(0));
@@ -93,10 +87,8 @@ fn an_expired_session_is_given_to_nobody() {
         world.make(Move::Settle(0, LEFT_STATE));
         world.wait(30);
         let asked = world.ask();
-        assert_eq!(
-            (closed(&asked), opened(&asked)),
-            (vec![(1, EndReason::Expired)], 1)
-        );
+        let found = (closed(&asked), opened(&asked));
+        assert_eq!(found, (vec![(1, EndReason::Expired)], 1));
         assert_eq!(losses(&world.make(Move::Opened(0))).len(), 1);
     }
 }

@@ -58,10 +58,8 @@ fn assert_valid(message: &str, definition: &str, version: Version) {
     } else {
         "definitions"
     };
-    assert!(
-        schema[place].get(definition).is_some(),
-        "{version} has no {definition}"
-    );
+    let holds = schema[place].get(definition).is_some();
+    assert!(holds, "{version} has no {definition}");
     schema["$ref"] = json!(format!("#/{place}/{definition}"));
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     let value: Value = serde_json::from_str(message).expect(message);
@@ -69,10 +67,8 @@ fn assert_valid(message: &str, definition: &str, version: Version) {
         .iter_errors(&value)
         .map(|fault| fault.to_string())
         .collect();
-    assert!(
-        faults.is_empty(),
-        "{definition} of {version}: {faults:?}\n{message}"
-    );
+    let holds = faults.is_empty();
+    assert!(holds, "{definition} of {version}: {faults:?}\n{message}");
 }
 
 fn assert_legacy(message: &str, definition: &str, since: Version) {
@@ -251,10 +247,8 @@ fn a_further_round_repeats_the_call_with_answers_and_state() {
     let message = written(|out| {
         write_request(out, 6, "tools/call", &call, &edits, &client().edits());
     });
-    assert_eq!(
-        message,
-        golden!("modern/tools-call-second-round").trim_end()
-    );
+    let expected = golden!("modern/tools-call-second-round").trim_end();
+    assert_eq!(message, expected);
     assert_modern(&message, "CallToolRequest");
 }
 

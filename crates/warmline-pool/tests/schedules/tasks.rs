@@ -130,17 +130,12 @@ impl World {
         assert_eq!(census.gauges.counts.sessions(), 0, "{census:?}");
         assert_eq!(census.gauges.counts.waiting, 0, "{census:?}");
         assert_eq!((census.gauges.closing, census.gauges.spares), (0, 0));
-        assert_eq!(
-            (census.session_permits, census.running_tasks),
-            (0, 0),
-            "{census:?}"
-        );
+        let found = (census.session_permits, census.running_tasks);
+        assert_eq!(found, (0, 0), "{census:?}");
         assert_eq!(self.fake.live.load(Ordering::Relaxed), 0, "left open");
         let (opened, ended) = (&self.fake.opened, &self.fake.ended);
-        assert_eq!(
-            opened.load(Ordering::Relaxed),
-            ended.load(Ordering::Relaxed)
-        );
+        let found = opened.load(Ordering::Relaxed);
+        assert_eq!(found, ended.load(Ordering::Relaxed));
     }
 }
 

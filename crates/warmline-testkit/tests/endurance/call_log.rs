@@ -35,8 +35,7 @@ fn each_call_logs_how_it_came_by_its_session() {
         world.finish().await;
         wait_for_a_session().await;
 
-        let mut lines = book.lines();
-        lines.retain(|line| line.contains("session acquired"));
+        let lines = book.lines_with("session acquired");
         let how = |word: &str| -> Vec<&String> {
             let word = format!("how=\"{word}\"");
             lines.iter().filter(|line| line.contains(&word)).collect()

@@ -16,17 +16,12 @@ fn the_census_sees_tasks_files_and_processes_come_and_go() {
         // Whatever the runtime opens for its first child is not the test's.
         tokio::process::Command::new("true").status().await.unwrap();
         let before = Census::take();
-        assert_eq!(
-            before.wait_until_clean(Duration::from_secs(5)).await,
-            Ok(())
-        );
+        let found = before.wait_until_clean(Duration::from_secs(5)).await;
+        assert_eq!(found, Ok(()));
 
         let task = tokio::spawn(std::future::pending::<()>());
-        assert!(
-            before.leaks().iter().any(|leak| leak.starts_with("tasks")),
-            "{:?}",
-            before.leaks()
-        );
+        let holds = before.leaks().iter().any(|leak| leak.starts_with("tasks"));
+        assert!(holds, "{:?}", before.leaks());
         task.abort();
 
         // More than the runtimes of the tests beside this one have, which end when they like.
@@ -65,10 +60,8 @@ fn every_await_point_is_met_in_both_ways() {
         assert_eq!(swept.output, Some("done"));
         assert_eq!(swept.points, 4);
         let expected = [0, 1, 1, 2, 2, 3, 3];
-        assert_eq!(
-            points.iter().map(|point| point.0).collect::<Vec<_>>(),
-            expected
-        );
+        let found = points.iter().map(|point| point.0).collect::<Vec<_>>();
+        assert_eq!(found, expected);
         assert_eq!(points[1].1, DropTiming::AfterPoll);
         assert_eq!(points[2].1, DropTiming::OnWake);
     });
@@ -90,11 +83,8 @@ fn a_task_is_aborted_or_panics_at_every_point() {
             };
             let mut after = 0;
             let swept = sweep::sweep_task(way, work, async |_| after += 1).await;
-            assert_eq!(
-                (swept.points, swept.output, after),
-                (3, Some(1), 3),
-                "{way:?}"
-            );
+            let found = (swept.points, swept.output, after);
+            assert_eq!(found, (3, Some(1), 3), "{way:?}");
             assert_eq!(dropped.load(Ordering::Relaxed), 4);
         }
     });

@@ -73,10 +73,8 @@ async fn every_call_ends_by_its_limit() {
                 .await;
             let took = began.elapsed();
             let error = ended.unwrap_err();
-            assert!(
-                took < limit + BUSY,
-                "{method}, {fault:?}: {took:?}, {error:?}"
-            );
+            let holds = took < limit + BUSY;
+            assert!(holds, "{method}, {fault:?}: {took:?}, {error:?}");
             world.server.control().clear_faults();
             run.end().await;
             // A session whose answer was held back is known to its server alone.
@@ -100,10 +98,8 @@ async fn one_limit_spans_all_attempts_of_a_call() {
     assert_eq!(error.code(), Code::Deadline, "{error:?}");
     assert_eq!(error.delivery(), Delivery::Unknown);
     let seen = world.server.ledger();
-    assert_eq!(
-        (seen.started_executions("slow"), seen.executions("slow")),
-        (2, 1)
-    );
+    let executed = (seen.started_executions("slow"), seen.executions("slow"));
+    assert_eq!(executed, (2, 1));
     world.finish().await;
 }
 
@@ -166,11 +162,8 @@ async fn a_server_in_trouble_is_not_stormed() {
     let again = sent - CALLS;
     assert!(again > 0, "some are sent again");
     assert!(again <= CALLS / 5 + floor, "{again} were sent again");
-    assert_eq!(
-        world.number("attempts_total", &[]),
-        sent + 1,
-        "with the list"
-    );
+    let found = world.number("attempts_total", &[]);
+    assert_eq!(found, sent + 1, "with the list");
     world.server.control().clear_faults();
     world.finish().await;
 }

@@ -88,11 +88,8 @@ async fn one_session_that_fails_to_close_keeps_no_other_open() {
         panic!("one warning for one session: {not_ended:?}");
     };
     assert!(names.contains(&session.server.to_string()), "{session:?}");
-    assert_eq!(
-        session.identity.zip(session.run),
-        run_of,
-        "it names the key"
-    );
+    let found = session.identity.zip(session.run);
+    assert_eq!(found, run_of, "it names the key");
     assert!(what.contains("500"), "{what}");
     world.server.control().forget_sessions();
     world.finish().await;
@@ -133,10 +130,8 @@ async fn what_was_acquired_step_by_step_is_released_in_reverse() {
     let error = world.pay(&ledger, "half open").await.unwrap_err();
     assert_eq!(error.delivery(), Delivery::Unsent, "{error:?}");
     let given = world.server.counts().sessions;
-    until("what was given is ended", || {
-        deletes(&world) as u64 == given
-    })
-    .await;
+    let is_so = || deletes(&world) as u64 == given;
+    until("what was given is ended", is_so).await;
     let entries = world.server.ledger().entries();
     let began = entries.iter().find(|entry| entry.method == "initialize");
     let ended = entries.iter().find(|entry| entry.method == "DELETE");
@@ -196,10 +191,8 @@ async fn a_close_that_does_not_wait_cuts_and_tells_every_call() {
     world.under_way("slow", 2).await;
     let waiting = world.warm.clone();
     let waiting = tokio::spawn(async move { waiting.close().await });
-    until("nothing new is taken", || {
-        world.warm.snapshot().runs.is_empty() || !run.is_live()
-    })
-    .await;
+    let is_so = || world.warm.snapshot().runs.is_empty() || !run.is_live();
+    until("nothing new is taken", is_so).await;
     world.warm.close_within(secs(2)).await;
     for call in calling {
         let error = call.await.unwrap().unwrap_err();
@@ -235,10 +228,8 @@ async fn after_a_close_no_connection_is_left() {
             .metrics()
             .num_alive_tasks()
     };
-    until("no connection and no task is left", || {
-        (world.server.counts().open_connections, tasks()) == (0, 0)
-    })
-    .await;
+    let is_so = || (world.server.counts().open_connections, tasks()) == (0, 0);
+    until("no connection and no task is left", is_so).await;
     world.finish().await;
 }
 
@@ -289,19 +280,15 @@ async fn a_close_that_is_given_up_leaves_nothing_behind() {
     let called = run.server("other").unwrap();
     let slow = called.call("slow", json!({ "ms": 60_000 }));
     let slow = tokio::spawn(slow.into_future());
-    until("a call is under way", || {
-        other.ledger().started_executions("slow") == 1
-    })
-    .await;
+    let is_so = || other.ledger().started_executions("slow") == 1;
+    until("a call is under way", is_so).await;
     assert!(warm.close().now_or_never().is_none(), "it waits");
     drop((warm, ledger, called, run));
     pass(secs(6)).await;
     let error = slow.await.unwrap().unwrap_err();
     assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");
-    until("no session is left", || {
-        [&server, &other].map(|server| server.counts().open_sessions) == [0, 0]
-    })
-    .await;
+    let is_so = || [&server, &other].map(|server| server.counts().open_sessions) == [0, 0];
+    until("no session is left", is_so).await;
     nothing_left().await;
 }
 
@@ -328,7 +315,7 @@ fn ends(told: &mut EventSubscription) -> Vec<String> {
 async fn sessions_that_an_operator_closes_stop_nobody() {
     let program = Program::ledger(&["--personality", "legacy"]);
     let world = World::new(Personality::legacy());
-    world.warm.add_server(program.declared("child")).unwrap();
+    world.add_server(program.declared("child"));
     for (server, used) in [
         (LEDGER, true),
         (LEDGER, false),

@@ -22,10 +22,8 @@ fn tells(error: &Error, says: &str) {
         assert!(page.contains(part), "no `{part}` in\n{page}");
     }
     assert!(page.contains("hint: "), "{page}");
-    assert!(
-        !page.contains("--") && !page.contains("line and column"),
-        "{page}"
-    );
+    let holds = !page.contains("--") && !page.contains("line and column");
+    assert!(holds, "{page}");
 }
 
 #[tokio::test]
@@ -112,8 +110,6 @@ fn what_can_work_is_built_without_a_look_at_anything() {
         .server(browser().env("A", "").spares(1))
         .server(Server::http("local", "http://127.0.0.1:1/mcp").bearer(Secret::file("/not/there")))
         .build();
-    assert_eq!(
-        built.unwrap().server_names(),
-        ["browser", "github", "local"]
-    );
+    let server_names = built.unwrap().server_names();
+    assert_eq!(server_names, ["browser", "github", "local"]);
 }

@@ -61,8 +61,6 @@ fn the_page_of_session_errors_is_the_table_of_the_code() {
         .map(|row| [0, 2, 3, 4].map(|cell| row.get(cell).copied().unwrap_or("").to_owned()))
         .collect();
     assert_eq!(written, expected);
-    assert!(
-        rows.iter().all(|row| !row[1].is_empty()),
-        "each is described"
-    );
+    let holds = rows.iter().all(|row| !row[1].is_empty());
+    assert!(holds, "each is described");
 }

@@ -35,10 +35,8 @@ async fn the_end_of_a_run_closes_its_sessions() {
     assert_eq!(world.received("DELETE"), 1);
     assert_eq!(world.server.counts().open_sessions, 0);
     assert!(world.warm.snapshot().sessions.is_empty());
-    until("its stream has ended", || {
-        control.open_get_streams() == 0 && world.server.counts().open_connections <= 1
-    })
-    .await;
+    let is_so = || control.open_get_streams() == 0 && world.server.counts().open_connections <= 1;
+    until("its stream has ended", is_so).await;
     drop(attending);
     world.finish().await;
 }
@@ -88,10 +86,8 @@ async fn a_run_that_is_cut_short_is_closed() {
         slow.await.unwrap().ok().unwrap();
     });
     let book = world.server.ledger().clone();
-    until("the slow call is under way", || {
-        book.started_executions("slow") == 1
-    })
-    .await;
+    let is_so = || book.started_executions("slow") == 1;
+    until("the slow call is under way", is_so).await;
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     // Panicked.
@@ -102,10 +98,8 @@ async fn a_run_that_is_cut_short_is_closed() {
     AssertUnwindSafe(panicked).catch_unwind().await.unwrap_err();
     world.no_session_left().await;
     assert_eq!(world.server.counts().sessions, 3);
-    until("every run is over", || {
-        world.warm.snapshot().runs.is_empty()
-    })
-    .await;
+    let is_so = || world.warm.snapshot().runs.is_empty();
+    until("every run is over", is_so).await;
     world.finish().await;
 }
 
@@ -200,10 +194,8 @@ async fn the_last_call_has_a_grace_and_is_then_cut() {
     until("it is under way", || book.started_executions("slow") == 2).await;
     let ledger = run.server(LEDGER).unwrap();
     let ending = tokio::spawn(async move { run.end().await });
-    until("nothing is let in any more", || {
-        ledger.current_session().is_some()
-    })
-    .await;
+    let is_so = || ledger.current_session().is_some();
+    until("nothing is let in any more", is_so).await;
     tokio::task::yield_now().await;
     let error = ledger.call("echo", json!({})).await.unwrap_err();
     failed_as(&error, "run-ended", Delivery::Unsent);
@@ -211,10 +203,8 @@ async fn the_last_call_has_a_grace_and_is_then_cut() {
     ending.await.unwrap();
     let error = long.await.unwrap().unwrap_err();
     failed_as(&error, "run-ended", Delivery::Unknown);
-    until("the server heard of it", || {
-        book.messages_received("notifications/cancelled") == 1
-    })
-    .await;
+    let is_so = || book.messages_received("notifications/cancelled") == 1;
+    until("the server heard of it", is_so).await;
     assert_eq!(book.messages_received("DELETE"), 2);
     world.finish().await;
 }
@@ -296,10 +286,8 @@ async fn a_close_does_not_wait_for_openings() {
         });
         let others: Vec<_> = others.collect();
         let book = world.server.ledger().clone();
-        until("openings are under way", || {
-            book.messages_received("initialize") >= 2
-        })
-        .await;
+        let is_so = || book.messages_received("initialize") >= 2;
+        until("openings are under way", is_so).await;
         let began = Instant::now();
         world.warm.close().await;
         let took = began.elapsed();
@@ -350,10 +338,8 @@ async fn a_first_contact_ends_with_the_engine() {
     world.warm.close().await;
     let error = waiting.await.unwrap().unwrap_err();
     assert_eq!(error.delivery(), Delivery::Unsent, "{error:?}");
-    until("it is left alone", || {
-        world.server.counts().open_connections == 0
-    })
-    .await;
+    let is_so = || world.server.counts().open_connections == 0;
+    until("it is left alone", is_so).await;
     assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
     world.server.control().clear_faults();
     world.finish().await;

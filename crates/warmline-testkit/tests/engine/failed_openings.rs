@@ -106,11 +106,8 @@ async fn every_success_accepts_the_end_of_the_handshake() {
         let rule = FaultRule::new(accepted).on_method("notifications/initialized");
         world.inject(rule.always());
         let ledger = world.in_run();
-        assert_eq!(
-            (count(&ledger).await, count(&ledger).await),
-            (1, 2),
-            "{status}"
-        );
+        let found = (count(&ledger).await, count(&ledger).await);
+        assert_eq!(found, (1, 2), "{status}");
         assert_eq!(world.handshakes(), 1, "{status}");
         world.finish().await;
     }
@@ -291,11 +288,8 @@ async fn a_program_goes_on_starting_when_its_callers_give_up() {
     }
     let counted = child.call("counter", json!({})).await.unwrap();
     assert_eq!(super::fixture::counted(&counted), 1);
-    assert_eq!(
-        program.starts(),
-        1,
-        "the work of its start was not thrown away"
-    );
+    let started = program.starts();
+    assert_eq!(started, 1, "the work of its start was not thrown away");
     run.end().await;
     program.gone().await;
     warm.close().await;

@@ -46,10 +46,8 @@ async fn room_of_a_caller_who_left_goes_to_who_waits() {
             .unwrap();
         let call = warm.server("left").unwrap().call("counter", json!({}));
         let call = tokio::spawn(call.into_future());
-        until("it is met", || {
-            left.ledger().messages_received("initialize") == 1
-        })
-        .await;
+        let is_so = || left.ledger().messages_received("initialize") == 1;
+        until("it is met", is_so).await;
         call.abort();
         if is_first_made {
             until("it has a session", || left.counts().open_sessions == 1).await;
@@ -73,7 +71,7 @@ async fn clients_of_a_run_have_one_session_whatever_they_declare() {
         World::new(Personality::legacy()),
         Program::ledger(&["--personality", "legacy"]),
     );
-    world.warm.add_server(program.declared("child")).unwrap();
+    world.add_server(program.declared("child"));
     let run = world.begin_run();
     for name in [LEDGER, "child"] {
         let clients = (0..6).map(|at| {

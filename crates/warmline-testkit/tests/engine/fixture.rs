@@ -101,6 +101,11 @@ impl World {
         ledger
     }
 
+    /// Declares another server.
+    pub(crate) fn add_server(&self, server: Server) {
+        self.warm.add_server(server).unwrap();
+    }
+
     /// What the server does wrong from now on.
     pub(crate) fn inject(&self, rule: FaultRule) {
         self.server.inject(rule);
@@ -109,10 +114,8 @@ impl World {
     /// Waits until so many calls of a tool have begun at the server.
     pub(crate) async fn under_way(&self, tool: &str, calls: usize) {
         let book = self.server.ledger();
-        until("the calls are under way", || {
-            book.started_executions(tool) == calls
-        })
-        .await;
+        let is_so = || book.started_executions(tool) == calls;
+        until("the calls are under way", is_so).await;
     }
 
     /// How many messages of this method the server got.
@@ -122,10 +125,8 @@ impl World {
 
     /// Waits until the server has no session left.
     pub(crate) async fn no_session_left(&self) {
-        until("the server has no session left", || {
-            self.server.counts().open_sessions == 0
-        })
-        .await;
+        let is_so = || self.server.counts().open_sessions == 0;
+        until("the server has no session left", is_so).await;
     }
 
     /// The server, as this process calls it: in the current run, or outside.
@@ -178,10 +179,8 @@ impl World {
         let Self { server, warm, .. } = self;
         drop(warm);
         nothing_left().await;
-        until("no connection is left", || {
-            server.counts().open_connections == 0
-        })
-        .await;
+        let is_so = || server.counts().open_connections == 0;
+        until("no connection is left", is_so).await;
     }
 }
 
@@ -361,9 +360,7 @@ pub(crate) fn is_inner(module: &str, test: &str, variables: &[(&str, &[u8])]) ->
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&inner.stdout);
-    assert!(
-        inner.status.success() && said.contains("1 passed"),
-        "{inner:?}"
-    );
+    let holds = inner.status.success() && said.contains("1 passed");
+    assert!(holds, "{inner:?}");
     false
 }

@@ -65,10 +65,8 @@ async fn a_stream_is_held_while_somebody_attends_and_goes_on_where_it_broke() {
     until("what was missed is told", || ear.heard().len() == 2).await;
     control.update_resource("note://last");
     until("it goes on", || ear.heard().len() == 3).await;
-    assert_eq!(
-        ear.heard(),
-        ["note://first", "note://missed", "note://last"]
-    );
+    let expected = ["note://first", "note://missed", "note://last"];
+    assert_eq!(ear.heard(), expected);
     assert_eq!((count(&ledger).await, world.handshakes()), (2, 1));
 
     drop(attending);
@@ -138,10 +136,8 @@ async fn a_stream_that_is_refused_once_comes_back() {
         // It waits before it tries again, each time longer.
         let is_late = tokio::time::Instant::now() + secs(3600);
         while control.open_get_streams() == 0 {
-            assert!(
-                tokio::time::Instant::now() < is_late,
-                "{status}: it is gone"
-            );
+            let holds = tokio::time::Instant::now() < is_late;
+            assert!(holds, "{status}: it is gone");
             pass(secs(2)).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -239,10 +235,8 @@ async fn a_gap_in_a_stream_may_have_been_a_change_of_lists() {
 
         control.forget_sessions();
         count(&ledger).await;
-        until("it is told of the new session", || {
-            all_heard(TOOLS_CHANGED, told + 1)
-        })
-        .await;
+        let is_so = || all_heard(TOOLS_CHANGED, told + 1);
+        until("it is told of the new session", is_so).await;
         drop(attending);
         run.end().await;
         drop(ledger);
@@ -288,10 +282,8 @@ async fn a_stream_that_never_pauses_lets_others_have_their_turn() {
         most_in_one
     };
     let most_in_one = tokio::time::timeout(secs(30), turns).await.unwrap();
-    assert!(
-        most_in_one < 1_000,
-        "{most_in_one} notices were read in one turn"
-    );
+    let holds = most_in_one < 1_000;
+    assert!(holds, "{most_in_one} notices were read in one turn");
     drop(attending);
     world.finish().await;
 }

@@ -55,10 +55,8 @@ async fn a_server_that_ignores_ping_is_remembered_as_such() {
     count(&ledger).await;
     asked_within(&world, "ping", 1).await;
     pass(secs(10)).await;
-    until("it is asked otherwise", || {
-        received(&world, "tools/list") == 1
-    })
-    .await;
+    let is_so = || received(&world, "tools/list") == 1;
+    until("it is asked otherwise", is_so).await;
     for round in 2..6 {
         asked_within(&world, "tools/list", round).await;
     }
@@ -88,10 +86,8 @@ async fn the_size_of_a_list_decides_nothing() {
     }
     asked_within(&world, "ping", 5).await;
     pass(secs(10)).await;
-    until("it is asked otherwise", || {
-        received(&world, "tools/list") == 1
-    })
-    .await;
+    let is_so = || received(&world, "tools/list") == 1;
+    until("it is asked otherwise", is_so).await;
     pass(secs(10)).await;
     assert_eq!((count(&ledger).await, world.handshakes()), (2, 1));
     world.finish().await;
@@ -115,10 +111,8 @@ async fn a_stale_connection_costs_at_most_a_check() {
     proxy.set_conditions(warmline_testkit::proxy::Direction::Up, lost);
     let before = proxy.traffic().bytes_up;
     let call = tokio::spawn(async move { count(&ledger).await });
-    until("it is asked whether it lives", || {
-        proxy.traffic().connections > 0 && !call.is_finished()
-    })
-    .await;
+    let is_so = || proxy.traffic().connections > 0 && !call.is_finished();
+    until("it is asked whether it lives", is_so).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!((received(&world, "ping"), call.is_finished()), (0, false));
     pass(secs(10)).await;

@@ -215,11 +215,8 @@ async fn another_connector_is_another_session_of_the_pool() {
     let warm = Warmline::builder().server(way("one")).build().unwrap();
     for (label, count) in [("one", 1), ("one", 2), ("two", 1), ("two", 2)] {
         warm.add_server(way(label)).unwrap();
-        assert_eq!(
-            counted(&warm.server("mock").unwrap()).await,
-            count,
-            "{label}"
-        );
+        let found = counted(&warm.server("mock").unwrap()).await;
+        assert_eq!(found, count, "{label}");
     }
     warm.close().await;
 }

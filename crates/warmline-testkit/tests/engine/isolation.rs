@@ -61,10 +61,8 @@ async fn a_run_of_another_identity_is_like_none() {
     let theirs = bob.join_run("secret").unwrap_err();
     let nobodys = bob.join_run("nobodys").unwrap_err();
     assert_eq!(theirs.code(), nobodys.code());
-    assert_eq!(
-        theirs.to_string().replace("secret", "nobodys"),
-        nobodys.to_string()
-    );
+    let renamed = theirs.to_string().replace("secret", "nobodys");
+    assert_eq!(renamed, nobodys.to_string());
     let own = bob.named_run("secret").unwrap();
     assert!(own.is_root());
     assert_eq!(count(&own.server(LEDGER).unwrap()).await, 1);
@@ -143,10 +141,10 @@ async fn another_way_to_a_server_is_another_session() {
     assert_eq!(count(&world.ledger()).await, 1);
 
     // The same again, and another decision about it: the session stays.
-    world.warm.add_server(as_it_was()).unwrap();
+    world.add_server(as_it_was());
     assert_eq!(count(&world.ledger()).await, 2);
     let decided = as_it_was().deadlines(secs(20), secs(40));
-    world.warm.add_server(decided).unwrap();
+    world.add_server(decided);
     assert_eq!(count(&world.ledger()).await, 3);
 
     let ways = [
@@ -159,7 +157,7 @@ async fn another_way_to_a_server_is_another_session() {
     ];
     for way in ways {
         let shown = format!("{way:?}");
-        world.warm.add_server(way).unwrap();
+        world.add_server(way);
         let called = world.ledger().call("counter", json!({})).await;
         let called = called.unwrap_or_else(|error| panic!("{shown}: {error:?}"));
         assert_eq!(counted(&called), 1, "{shown}");

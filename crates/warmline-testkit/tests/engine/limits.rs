@@ -128,10 +128,8 @@ async fn a_serial_server_that_all_share_is_never_used_by_two_callers_at_once() {
         entries.filter(|entry| entry.phase == ExecutionPhase::Commit && entry.tool.is_some());
     let sessions: Vec<_> = done.map(|entry| entry.session).collect();
     assert_eq!(sessions.len(), 24);
-    assert!(
-        sessions.iter().all(|one| *one == sessions[0]),
-        "{sessions:?}"
-    );
+    let holds = sessions.iter().all(|one| *one == sessions[0]);
+    assert!(holds, "{sessions:?}");
     assert_eq!(most_at_once(&world.server), 1);
     world.finish().await;
 }
@@ -214,10 +212,8 @@ async fn a_server_has_a_limit_of_its_own() {
     let ledger = bob.server(LEDGER).unwrap();
     let call = ledger.call("counter", json!({}));
     let waiting = tokio::spawn(call.into_future());
-    until("somebody waits", || {
-        world.number("waiters", &[]) == 1 || waiting.is_finished()
-    })
-    .await;
+    let is_so = || world.number("waiters", &[]) == 1 || waiting.is_finished();
+    until("somebody waits", is_so).await;
     pass(secs(2)).await;
     // A session of a live run is never taken away to make room.
     let error = waiting.await.unwrap().unwrap_err();

@@ -28,6 +28,13 @@ impl Logbook {
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
+
+    /// The lines that contain this text.
+    pub(crate) fn lines_with(&self, text: &str) -> Vec<String> {
+        let mut lines = self.lines();
+        lines.retain(|line| line.contains(text));
+        lines
+    }
 }
 
 struct LineVisitor(String);

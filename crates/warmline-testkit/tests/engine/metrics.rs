@@ -145,11 +145,8 @@ async fn waiting_and_breakers_are_counted() {
     assert_eq!(tripped, 1);
     let pause = number(&snapshot, LEDGER, "cooldown_seconds", &[]);
     assert!((1..=60).contains(&pause), "{pause}");
-    assert_eq!(
-        number(&snapshot, LEDGER, "orphans_possible_total", &[]),
-        0,
-        "nobody heard of these openings"
-    );
+    let found = number(&snapshot, LEDGER, "orphans_possible_total", &[]);
+    assert_eq!(found, 0, "nobody heard of these openings");
     warm.close().await;
 }
 
@@ -206,16 +203,12 @@ async fn the_store_is_counted() {
     });
     let run = world.warm.begin_run();
     count(&run.server(LEDGER).unwrap()).await;
-    assert_eq!(
-        world.number("store_operations_total", &["load", "missing"]),
-        1
-    );
+    let found = world.number("store_operations_total", &["load", "missing"]);
+    assert_eq!(found, 1);
     assert!(world.number("store_operations_total", &["save", "done"]) >= 1);
     run.end().await;
-    assert_eq!(
-        world.number("store_operations_total", &["clear", "done"]),
-        1
-    );
+    let found = world.number("store_operations_total", &["clear", "done"]);
+    assert_eq!(found, 1);
     world.finish().await;
 }
 
@@ -268,10 +261,8 @@ async fn a_store_that_fails_is_degraded_until_it_has_not_failed_for_a_while() {
     let world = World::with_engine(Personality::legacy(), |builder| builder.store(built));
     let run = world.begin_run();
     count(&run.server(LEDGER).unwrap()).await;
-    assert_eq!(
-        world.number("store_operations_total", &["load", "missing"]),
-        1
-    );
+    let found = world.number("store_operations_total", &["load", "missing"]);
+    assert_eq!(found, 1);
     assert!(world.number("store_operations_total", &["save", "failed"]) >= 1);
     assert_eq!(world.number("store_degraded", &[]), 1);
     store.is_full.store(false, Ordering::Relaxed);
@@ -325,10 +316,8 @@ async fn a_session_that_is_held_alone_for_long_is_named() {
         pass(secs(10)).await;
         tokio::task::yield_now().await;
     }
-    until("the lease is named", || {
-        world.number("leases_over_warn_total", &[]) == 1
-    })
-    .await;
+    let is_so = || world.number("leases_over_warn_total", &[]) == 1;
+    until("the lease is named", is_so).await;
     let named = async {
         loop {
             if let Some(EventItem::Event(event)) = events.next().await

@@ -54,11 +54,8 @@ async fn a_thousand_first_calls_start_one_process() {
         .filter_map(|line| line["method"].as_str())
         .collect();
     let place = |method: &str| methods.iter().position(|one| *one == method).unwrap();
-    assert!(
-        place("notifications/initialized") < place("tools/call"),
-        "{:?}",
-        &methods[..5]
-    );
+    let holds = place("notifications/initialized") < place("tools/call");
+    assert!(holds, "{:?}", &methods[..5]);
     let calls = methods.iter().filter(|method| **method == "tools/call");
     assert_eq!(calls.count(), 1000);
 }
@@ -81,11 +78,8 @@ async fn a_failed_opening_is_told_once_to_everybody() {
         assert_eq!(error.to_string(), errors[0].to_string());
         assert!(error.to_string().contains(LEDGER), "{error:?}");
     }
-    assert_eq!(
-        world.handshakes(),
-        0,
-        "the refusal came before it was counted"
-    );
+    let handshakes = world.handshakes();
+    assert_eq!(handshakes, 0, "the refusal came before it was counted");
     assert_eq!(world.received("initialize"), 1);
     assert_eq!(count(&ledger).await, 1);
     world.finish().await;
@@ -101,10 +95,8 @@ async fn an_opening_goes_on_when_its_caller_leaves() {
     let first = ledger.clone();
     let first = tokio::spawn(async move { count(&first).await });
     let seen = world.server.ledger().clone();
-    until("the handshake is under way", || {
-        seen.messages_received("initialize") == 1
-    })
-    .await;
+    let is_so = || seen.messages_received("initialize") == 1;
+    until("the handshake is under way", is_so).await;
     let second = ledger.clone();
     let second = tokio::spawn(async move { count(&second).await });
     tokio::task::yield_now().await;

@@ -127,10 +127,8 @@ impl Silent {
                 let book = world.server.ledger().clone();
                 let before = book.messages_received("initialize");
                 let call = tokio::spawn(ledger.call("counter", json!({})).into_future());
-                until("it looks for another way", || {
-                    book.messages_received("initialize") > before
-                })
-                .await;
+                let is_so = || book.messages_received("initialize") > before;
+                until("it looks for another way", is_so).await;
                 call.abort();
                 call.await.unwrap_err();
                 world.server.control().clear_faults();
@@ -204,7 +202,7 @@ async fn a_loss_outlives_the_declaration_of_its_server() {
                     shared(plain, Identity, then)
                 },
             };
-            world.warm.add_server(anew).unwrap();
+            world.add_server(anew);
             is_told(&runs[1], then, &which).await;
             is_not_told(&runs[0], &which).await;
             over(runs, world).await;
@@ -223,7 +221,7 @@ async fn a_loss_that_nobody_was_told_of_outlives_the_declaration_of_its_server()
         // It heals, and tells nobody.
         at(&runs[0]).request("tools/list", json!({})).await.unwrap();
         let anew = Server::http(LEDGER, world.server.url()).header("X-New", "1");
-        world.warm.add_server(shared(anew, per, then)).unwrap();
+        world.add_server(shared(anew, per, then));
         for run in &runs {
             is_told(run, then, "declared anew").await;
         }
@@ -241,7 +239,7 @@ async fn what_a_call_leaves_while_its_server_is_declared_anew_is_told() {
         let slow = tokio::spawn(at(&run).call("slow", json!({"ms": 300})).into_future());
         world.under_way("slow", 1).await;
         let anew = Server::http(LEDGER, world.server.url()).header("X-New", "1");
-        world.warm.add_server(shared(anew, per, then)).unwrap();
+        world.add_server(shared(anew, per, then));
         slow.await.unwrap().unwrap().ok().unwrap();
         is_told(&run, then, "under way").await;
         over([run], world).await;
@@ -260,7 +258,7 @@ async fn a_read_after_a_reload_leaves_the_word_to_the_next_tool() {
     let first: Value = serde_json::from_slice(&resources[0]).unwrap();
     let uri = first["uri"].as_str().unwrap();
     let anew = Server::http(LEDGER, world.server.url()).header("X-New", "1");
-    world.warm.add_server(shared(anew, per, then)).unwrap();
+    world.add_server(shared(anew, per, then));
     let read: Value = serde_json::from_slice(&at(&run).read_resource(uri).await.unwrap()).unwrap();
     assert_eq!(read["_meta"]["dev.warmline/stateLost"], true, "{read}");
     is_told(&run, then, "after a read").await;

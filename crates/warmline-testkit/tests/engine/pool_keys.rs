@@ -112,10 +112,8 @@ async fn a_url_has_a_session_for_each_transport() {
     run.end().await;
     warm.close().await;
     drop(warm);
-    until("the session was ended", || {
-        server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 0;
+    until("the session was ended", is_so).await;
     nothing_left().await;
     drop(proxy);
 }
@@ -174,10 +172,8 @@ async fn each_transport_of_a_url_has_its_own_session_and_settings() {
     first.call("echo", json!({})).await.unwrap().ok().unwrap();
     run.end().await;
     warm.close().await;
-    until("the session was ended", || {
-        server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 0;
+    until("the session was ended", is_so).await;
 }
 
 /// A67: callers without any identity share nothing: neither two runs, nor two calls outside of any,
@@ -236,7 +232,7 @@ async fn a_server_found_in_two_places_has_one_session() {
             card.labels
                 .insert("namespace".to_owned(), folder.to_owned());
         });
-        world.warm.add_server(again).unwrap();
+        world.add_server(again);
         let run = alice.begin_run();
         assert_eq!(count(&run.server(LEDGER).unwrap()).await, number);
         run.end().await;

@@ -178,10 +178,8 @@ async fn the_new_session_is_told_the_same_roots() {
     let said: Vec<Value> = greetings
         .map(|entry| entry.arguments["capabilities"].clone())
         .collect();
-    assert!(
-        said.len() >= 2 && said.iter().all(|one| *one == json!({ "roots": {} })),
-        "{said:?}"
-    );
+    let holds = said.len() >= 2 && said.iter().all(|one| *one == json!({ "roots": {} }));
+    assert!(holds, "{said:?}");
     run.end().await;
     drop(ledger);
     world.finish().await;

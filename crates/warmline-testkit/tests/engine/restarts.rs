@@ -32,12 +32,14 @@ fn server() -> LedgerServer {
 
 /// Another life of a program that calls a server and keeps its records in a store.
 fn life(server: &LedgerServer, store: &RecordingStore) -> Warmline {
-    Warmline::builder()
-        .server(Server::http(LEDGER, server.url()))
-        .vault(recording_store::vault())
-        .store(store.clone())
-        .build()
-        .unwrap()
+    life_of(Server::http(LEDGER, server.url()), store)
+}
+
+/// The same with a server that is declared with more words.
+fn life_of(server: Server, store: &RecordingStore) -> Warmline {
+    let builder = Warmline::builder().server(server);
+    let builder = builder.vault(recording_store::vault());
+    builder.store(store.clone()).build().unwrap()
 }
 
 /// One more call of the counter, in a run of that name which goes on afterwards.

@@ -336,10 +336,8 @@ async fn a_url_is_all_a_server_needs() {
         let paid = world.pay(&run.server(LEDGER).unwrap(), "inside").await;
         paid.unwrap().ok().unwrap();
         run.end().await;
-        assert_eq!(
-            (world.payments("outside"), world.payments("inside")),
-            (1, 1)
-        );
+        let payments = (world.payments("outside"), world.payments("inside"));
+        assert_eq!(payments, (1, 1));
         world.finish().await;
     }
 }

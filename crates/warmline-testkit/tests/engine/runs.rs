@@ -261,10 +261,8 @@ async fn bad_names_are_errors() {
     for good in ["a", "...", "A-b_c.d~9", &"x".repeat(128)] {
         warm.named_run(good).unwrap().end().await;
     }
-    assert_eq!(
-        warm.join_run("never").unwrap_err().code().as_str(),
-        "run-unknown"
-    );
+    let code = warm.join_run("never").unwrap_err().code().as_str();
+    assert_eq!(code, "run-unknown");
     warm.close().await;
 }
 

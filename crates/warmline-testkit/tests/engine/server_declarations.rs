@@ -256,11 +256,8 @@ async fn an_answer_of_the_other_era_leads_to_another_look() {
         asked.await.unwrap_err();
     }
     pay("still modern").await.unwrap().ok().unwrap();
-    assert_eq!(
-        modern.ledger().messages_received("initialize"),
-        met,
-        "not met anew"
-    );
+    let received = modern.ledger().messages_received("initialize");
+    assert_eq!(received, met, "not met anew");
 
     drop(proxy);
     let proxy = FaultProxy::start_on(address, legacy.address()).unwrap();

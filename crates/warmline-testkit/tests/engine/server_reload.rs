@@ -37,7 +37,7 @@ async fn a_shared_session_that_a_reload_ends_is_told_to_each_run() {
             true => server.header("X-New", "1"),
             false => server,
         };
-        world.warm.add_server(server).unwrap();
+        world.add_server(server);
         for run in &runs {
             let ledger = run.server(LEDGER).unwrap();
             let told = ledger.call("counter", json!({})).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_reload_that_takes_state_refuses_the_first_call_where_that_is_asked_fo
         let paid = world.pay(&run.server(LEDGER).unwrap(), "one").await;
         assert!(paid.is_ok());
         let server = held(Server::http(LEDGER, world.server.url()), per, fail);
-        world.warm.add_server(server.header("X-New", "1")).unwrap();
+        world.add_server(server.header("X-New", "1"));
         let ledger = run.server(LEDGER).unwrap();
         let paid = world.pay(&ledger, "two").await;
         let told = paid.err().map(|error| error.code().as_str());

@@ -33,10 +33,7 @@ async fn hints_of_a_replaced_server_and_of_the_new_one_are_kept_apart() {
         let (world, other) = (World::new(Personality::legacy()), legacy());
         let live = world.warm.begin_run();
         count(&live.server(LEDGER).unwrap()).await;
-        world
-            .warm
-            .add_server(Server::http(LEDGER, other.url()))
-            .unwrap();
+        world.add_server(Server::http(LEDGER, other.url()));
         let new = world.warm.begin_run();
         count(&new.server(LEDGER).unwrap()).await;
         // Both list their tools; the payment is made by the one whose server did not lie.
@@ -73,10 +70,7 @@ async fn a_handle_follows_its_server() {
     let handles = [&live, &late].map(|run| run.server(LEDGER).unwrap());
     let outside = world.ledger();
     assert_eq!(count(&handles[0]).await, 1);
-    world
-        .warm
-        .add_server(Server::http(LEDGER, other.url()))
-        .unwrap();
+    world.add_server(Server::http(LEDGER, other.url()));
     assert_eq!(count(&handles[0]).await, 2);
     assert_eq!(count(&live.server(LEDGER).unwrap()).await, 3);
     let before = other.counts().initializes;
@@ -96,13 +90,13 @@ async fn another_decision_counts_for_what_is_open() {
     let ledger = run.server(LEDGER).unwrap();
     assert_eq!(count(&ledger).await, 1);
     ledger.tools().await.unwrap();
-    world.warm.add_server(again().deny(["counter"])).unwrap();
+    world.add_server(again().deny(["counter"]));
     assert_eq!(refused(&ledger).await, "not-allowed");
     let listed = ledger.tools().await.unwrap();
     assert!(listed.find("counter").is_err(), "it is still listed");
-    world.warm.add_server(again()).unwrap();
+    world.add_server(again());
     assert_eq!(count(&ledger).await, 2);
-    world.warm.add_server(again().enabled(false)).unwrap();
+    world.add_server(again().enabled(false));
     assert_eq!(refused(&ledger).await, "not-allowed");
     assert!(run.server(LEDGER).is_err());
     world.finish().await;
@@ -120,15 +114,12 @@ async fn another_decision_about_sharing_counts_for_what_is_open() {
     side_by_side(2).await;
     assert_eq!(world.handshakes(), 2);
     let again = shared(Server::http(LEDGER, world.server.url()));
-    world
-        .warm
-        .add_server(again.calls(CallConcurrency::SideBySide))
-        .unwrap();
+    world.add_server(again.calls(CallConcurrency::SideBySide));
     side_by_side(5).await;
     assert_eq!(world.handshakes(), 2, "five calls share what is there");
     // Nobody is led to what an identity shares any more.
     let per_call = Server::http(LEDGER, world.server.url()).session_per(SessionScope::Call);
-    world.warm.add_server(per_call).unwrap();
+    world.add_server(per_call);
     world.finish().await;
 }
 
@@ -139,7 +130,7 @@ async fn another_decision_about_the_era_counts_at_once() {
     let era = async || world.ledger().info().await.unwrap().era;
     assert_eq!(era().await, Era::Modern);
     let again = Server::http(LEDGER, world.server.url());
-    world.warm.add_server(again.era(Era::Legacy)).unwrap();
+    world.add_server(again.era(Era::Legacy));
     assert_eq!(era().await, Era::Legacy);
     world.finish().await;
 }
@@ -156,10 +147,7 @@ async fn a_server_that_was_taken_away_is_there_for_its_runs_alone() {
     assert_eq!(refused(&shared).await, "server-unknown");
     world.no_session_left().await;
 
-    world
-        .warm
-        .add_server(Server::http(LEDGER, world.server.url()))
-        .unwrap();
+    world.add_server(Server::http(LEDGER, world.server.url()));
     let (run, late) = (world.warm.begin_run(), world.warm.begin_run());
     let handles = [&run, &late].map(|run| run.server(LEDGER).unwrap());
     assert_eq!(count(&handles[0]).await, 1);
@@ -193,10 +181,8 @@ async fn a_server_that_is_declared_nowhere_leaves_nothing() {
             .map(|numbers| numbers.server.to_string())
     };
     assert_eq!(names().collect::<Vec<_>>(), ["kept"]);
-    until("what was declared is left", || {
-        server.counts().open_sessions == 1
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 1;
+    until("what was declared is left", is_so).await;
     assert_eq!(count(&warm.server("kept").unwrap()).await, 2);
     warm.close().await;
 }
@@ -241,10 +227,8 @@ async fn a_server_that_is_declared_nowhere_outlives_a_declared_one_of_its_name()
         assert_eq!(count(&once).await, times);
     }
     drop(once);
-    until("nothing is left of it", || {
-        other.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || other.counts().open_sessions == 0;
+    until("nothing is left of it", is_so).await;
     world.finish().await;
 }
 
@@ -263,7 +247,7 @@ async fn a_raised_limit_lets_in_who_waits() {
     let waiting = tokio::spawn(call.into_future());
     until("it waits", || world.number("waiters", &[]) == 1).await;
     let raised = at_most(2)(Server::http(LEDGER, world.server.url()));
-    world.warm.add_server(raised).unwrap();
+    world.add_server(raised);
     assert!(waiting.await.unwrap().is_ok());
     let late = third.call("counter", json!({})).timeout(secs(1));
     let error = late.await.unwrap_err();
@@ -278,10 +262,7 @@ async fn what_went_with_a_server_is_told_where_it_is_declared_again() {
     let ledger = world.in_run();
     assert_eq!(count(&ledger).await, 1);
     assert!(world.warm.remove_server(LEDGER));
-    world
-        .warm
-        .add_server(Server::http(LEDGER, world.server.url()))
-        .unwrap();
+    world.add_server(Server::http(LEDGER, world.server.url()));
     assert_eq!(count(&ledger).await, 2);
     // Longer than a drain takes, and the keeper looks.
     pass(secs(60)).await;

@@ -85,10 +85,8 @@ async fn a_shared_session_ages_between_calls() {
     pass(secs(150)).await;
     assert_eq!(count(&ledger).await, 1, "on a new one");
     slow.await.unwrap().unwrap().ok().unwrap();
-    until("the old one is closed", || {
-        world.server.counts().open_sessions == 1
-    })
-    .await;
+    let is_so = || world.server.counts().open_sessions == 1;
+    until("the old one is closed", is_so).await;
     assert_eq!(world.handshakes(), 2);
     world.finish().await;
 }
@@ -270,10 +268,8 @@ async fn a_tool_that_shows_progress_for_minutes_ends_well_by_default() {
     });
     let call = tokio::spawn(call.into_future());
     for step in 1..=STEPS {
-        until("it shows progress", || {
-            heard.load(Ordering::Relaxed) >= step
-        })
-        .await;
+        let is_so = || heard.load(Ordering::Relaxed) >= step;
+        until("it shows progress", is_so).await;
         pass(secs(40)).await;
     }
     let worked = call.await.unwrap().unwrap();

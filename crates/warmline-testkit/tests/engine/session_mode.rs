@@ -100,10 +100,8 @@ async fn what_a_server_needs_is_found_out_once() {
             done(world.ledger().call("echo", json!({}))).await;
         }
         let after = world.server.ledger().methods();
-        assert!(
-            after[before..].iter().all(|method| method == "tools/call"),
-            "{kind}: {after:?}"
-        );
+        let holds = after[before..].iter().all(|method| method == "tools/call");
+        assert!(holds, "{kind}: {after:?}");
         let with_id = world.server.ledger().count(|entry| entry.session.is_some());
         assert_eq!(with_id, 0, "{kind}");
         world.finish().await;

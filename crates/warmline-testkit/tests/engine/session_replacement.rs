@@ -94,10 +94,8 @@ async fn an_error_of_the_server_is_passed_on_unchanged() {
     assert_eq!(error.delivery(), Delivery::Answered);
     assert_eq!(error.attempts(), 1);
     let said = error.server_error().unwrap();
-    assert_eq!(
-        (said.code, said.message.as_str()),
-        (-32000, "no money left")
-    );
+    let found = (said.code, said.message.as_str());
+    assert_eq!(found, (-32000, "no money left"));
     let data: Value = serde_json::from_slice(said.data.as_deref().unwrap()).unwrap();
     assert_eq!(data, json!({"left": 0}));
     assert_eq!(world.received("tools/call"), 2);

@@ -267,11 +267,8 @@ fn the_example_with_a_store_over_http_does_what_it_says() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ran.stdout);
-    assert!(
-        ran.status.success(),
-        "{said}{}",
-        String::from_utf8_lossy(&ran.stderr)
-    );
+    let holds = ran.status.success();
+    assert!(holds, "{said}{}", String::from_utf8_lossy(&ran.stderr));
     assert_eq!(
         said.lines().collect::<Vec<_>>(),
         [

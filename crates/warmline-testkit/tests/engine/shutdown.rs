@@ -76,10 +76,7 @@ async fn going_down_is_bounded_whatever_servers_do() {
 async fn after_close_everything_fails_at_once_and_nothing_is_left() {
     let world = World::with(Personality::legacy(), |server| server.spares(1));
     let program = Program::ledger(&["--personality", "legacy"]);
-    world
-        .warm
-        .add_server(program.declared("child").spares(1))
-        .unwrap();
+    world.add_server(program.declared("child").spares(1));
     let run = world.warm.begin_run();
     let (ledger, child) = (run.server(LEDGER).unwrap(), run.server("child").unwrap());
     count(&ledger).await;
@@ -129,10 +126,8 @@ async fn an_engine_that_is_only_dropped_leaves_nothing() {
     count(&run.server(LEDGER).unwrap()).await;
     drop((warm, run));
     program.gone().await;
-    until("its session is ended", || {
-        server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 0;
+    until("its session is ended", is_so).await;
     pass(secs(20)).await;
     nothing_left().await;
 }

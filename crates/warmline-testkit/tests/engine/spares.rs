@@ -17,10 +17,8 @@ fn stop_openings(world: &World) {
 }
 
 async fn there_are(world: &World, number: u64) {
-    until("the spares are there", || {
-        world.server.counts().open_sessions == number
-    })
-    .await;
+    let is_so = || world.server.counts().open_sessions == number;
+    until("the spares are there", is_so).await;
 }
 
 /// Waits until so many spares more lie ready.
@@ -122,7 +120,7 @@ async fn fewer_spares_are_held_once_it_is_decided() {
     ready(&mut events, 2).await;
     for number in [1, 0] {
         let again = Server::http(LEDGER, world.server.url());
-        world.warm.add_server(again.spares(number)).unwrap();
+        world.add_server(again.spares(number));
         there_are(&world, 1 + u64::from(number)).await;
     }
     world.finish().await;
@@ -274,10 +272,8 @@ async fn the_death_of_one_session_delays_its_own_calls_alone() {
     let before = world.handshakes();
     let waiting = dying.clone();
     let waiting = tokio::spawn(async move { payment(&waiting, "late").await });
-    until("its session is replaced", || {
-        world.received("initialize") as u64 > before
-    })
-    .await;
+    let is_so = || world.received("initialize") as u64 > before;
+    until("its session is replaced", is_so).await;
     for number in 2..12 {
         assert_eq!(count(&living).await, number);
     }

@@ -38,11 +38,8 @@ async fn the_loss_is_told_once_in_words_that_a_model_reads() {
         let world = world(said);
         let ledger = world.in_run();
         let first = counter(&ledger).await;
-        assert_eq!(
-            raw(&first).get("_meta"),
-            None,
-            "straight replies stay as they are"
-        );
+        let meta = raw(&first)["_meta"].clone();
+        assert!(meta.is_null(), "straight replies stay as they are");
         world.server.control().forget_sessions();
         let told = counter(&ledger).await;
         assert!(told.state_lost());
@@ -52,10 +49,8 @@ async fn the_loss_is_told_once_in_words_that_a_model_reads() {
             assert!(words.contains(word), "{words}");
         }
         assert_eq!(result["structuredContent"], json!({"count": 1}));
-        assert_eq!(
-            result["content"][1]["text"],
-            json!({"count": 1}).to_string()
-        );
+        let expected = json!({"count": 1}).to_string();
+        assert_eq!(result["content"][1]["text"], expected);
         assert_eq!(result["_meta"]["dev.warmline/stateLost"], true);
         assert_eq!(result["_meta"]["dev.warmline/generation"], 2);
         assert_eq!(result["_meta"]["dev.warmline/attempts"], 2);
@@ -172,10 +167,8 @@ async fn the_word_of_a_loss_waits_for_no_other_call() {
             // The first is refused with the old session's id.
             world.inject(FaultRule::new(silence).on_method(method).skip(1));
             let other = tokio::spawn(ledger.request(method, params.clone()).into_future());
-            until("it is under way on the new session", || {
-                world.received(method) == before + 2
-            })
-            .await;
+            let is_so = || world.received(method) == before + 2;
+            until("it is under way on the new session", is_so).await;
             let paid = world.pay(&ledger, "fresh").await;
             match (then, paid) {
                 (StateLossPolicy::Fail, Err(error)) => {
@@ -302,10 +295,8 @@ async fn no_call_that_saw_its_program_die_goes_on_where_it_may_not() {
         // It only reads, as the list of tools says: it is sent again once that was read.
         let reading = tokio::spawn(child.call("slow", json!({"ms": 5_000})).into_future());
         let begun = |line: &&Value| line["phase"] == "begin" && line["tool"] == "slow";
-        until("it is under way", || {
-            program.lives().iter().flatten().any(|line| begun(&line))
-        })
-        .await;
+        let is_so = || program.lives().iter().flatten().any(|line| begun(&line));
+        until("it is under way", is_so).await;
         if began == Began::BeforeState {
             assert_eq!(count(&child).await, 1);
         }
@@ -360,10 +351,8 @@ async fn nothing_is_healed_under_a_lease() {
     for delivery in [Delivery::Refused, Delivery::Unsent] {
         let error = lease.call("counter", json!({})).await.unwrap_err();
         assert_eq!(error.delivery(), delivery, "{error:?}");
-        assert!(
-            error.hint().unwrap().contains("take a new one"),
-            "{error:?}"
-        );
+        let holds = error.hint().unwrap().contains("take a new one");
+        assert!(holds, "{error:?}");
         assert_eq!(error.code().as_str(), "session-lost");
     }
     assert!(!lease.is_held());

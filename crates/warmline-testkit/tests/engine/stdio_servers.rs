@@ -37,16 +37,12 @@ async fn processes_are_counted() {
     assert_eq!(of(&warm, "children", &[]), 1);
     assert_eq!(of(&warm, "child_starts_total", &[]), 2);
     assert_eq!(of(&warm, "child_restarts_total", &[]), 1);
-    until("the end of the first is counted", || {
-        of(&warm, "child_exits_total", &["failed"]) == 1
-    })
-    .await;
+    let is_so = || of(&warm, "child_exits_total", &["failed"]) == 1;
+    until("the end of the first is counted", is_so).await;
     run.end().await;
     assert_eq!(of(&warm, "children", &[]), 0);
-    until("the end of the second is counted", || {
-        of(&warm, "child_exits_total", &["closed"]) == 1
-    })
-    .await;
+    let is_so = || of(&warm, "child_exits_total", &["closed"]) == 1;
+    until("the end of the second is counted", is_so).await;
     assert_eq!(program.starts(), 2);
     finish(&program, warm).await;
 }
@@ -80,23 +76,18 @@ async fn the_end_of_a_program_is_one_line_of_the_log() {
     for ended in 1..=3 {
         count(&child).await;
         child.call("crash", json!({})).await.unwrap_err();
-        until("its end is counted", || {
-            of(&warm, "child_exits_total", &["failed"]) == ended
-        })
-        .await;
+        let is_so = || of(&warm, "child_exits_total", &["failed"]) == ended;
+        until("its end is counted", is_so).await;
     }
     let noisy = run.server("noisy").unwrap();
     noisy.call("anything", json!({})).await.unwrap_err();
-    until("it was ended", || {
-        number(&warm.snapshot(), "noisy", "child_exits_total", &["failed"]) > 0
-    })
-    .await;
+    let is_so = || number(&warm.snapshot(), "noisy", "child_exits_total", &["failed"]) > 0;
+    until("it was ended", is_so).await;
     run.end().await;
     let warned = |server: &str| -> Vec<String> {
         let about = format!("server=\"{server}\"");
-        let lines = book.lines().into_iter();
-        let warnings = lines.filter(|line| line.starts_with("WARN"));
-        warnings.filter(|line| line.contains(&about)).collect()
+        let lines = book.lines_with(&about).into_iter();
+        lines.filter(|line| line.starts_with("WARN")).collect()
     };
     for server in [CHILD, "noisy"] {
         until("both lines are there", || warned(server).len() >= 2).await;
@@ -145,16 +136,12 @@ async fn handles_of_a_modern_program_outlive_a_run() {
     first.end().await;
     let met = program.starts();
     let second = alice.begin_run();
-    assert_eq!(
-        held(&second.server(CHILD).unwrap(), "handle-1").await,
-        "of alice"
-    );
+    let found = held(&second.server(CHILD).unwrap(), "handle-1").await;
+    assert_eq!(found, "of alice");
     assert_eq!(program.starts(), met);
     let other = bob.begin_run();
-    assert_eq!(
-        held(&other.server(CHILD).unwrap(), "handle-1").await,
-        Value::Null
-    );
+    let found = held(&other.server(CHILD).unwrap(), "handle-1").await;
+    assert_eq!(found, Value::Null);
     assert_eq!(program.starts(), met + 1);
     other.end().await;
     second.end().await;
@@ -170,11 +157,8 @@ async fn a_process_lives_as_long_as_its_run() {
     for (start, value) in (1..).zip(["first", "second"]) {
         let run = warm.begin_run();
         let child = run.server(CHILD).unwrap();
-        assert_eq!(
-            held(&child, "file").await,
-            Value::Null,
-            "nothing of an earlier run"
-        );
+        let found = held(&child, "file").await;
+        assert_eq!(found, Value::Null, "nothing of an earlier run");
         put(&child, "file", value).await;
         assert_eq!(held(&child, "file").await, value);
         assert_eq!(program.starts(), start);

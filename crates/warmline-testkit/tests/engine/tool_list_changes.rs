@@ -82,10 +82,8 @@ async fn reading_a_list_again_leaves_no_session_behind() {
         outside.tools().await.unwrap();
     }
     let server = &world.server;
-    until("every session of a reading is closed", || {
-        server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 0;
+    until("every session of a reading is closed", is_so).await;
     world.finish().await;
 }
 

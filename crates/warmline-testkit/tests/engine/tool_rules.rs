@@ -38,7 +38,7 @@ async fn rules_that_come_with_another_way_to_a_server_hold_for_live_runs() {
     ];
     for (how, server, expected) in steps {
         let is_on = server.policy().enabled;
-        world.warm.add_server(server).unwrap();
+        world.add_server(server);
         assert_eq!(told(&ledger).await, expected, "{how}");
         assert_eq!(run.server(LEDGER).is_ok(), is_on, "{how}");
         if is_on {
@@ -62,13 +62,13 @@ async fn rules_of_a_removed_server_hold_until_it_is_declared_again() {
     let ledger = world.in_run();
     assert_eq!(count(&ledger).await, 1);
     let moved = || Server::http(LEDGER, other.url());
-    world.warm.add_server(moved().deny(["counter"])).unwrap();
+    world.add_server(moved().deny(["counter"]));
     world.warm.set_servers(Vec::new()).unwrap();
     assert_eq!(told(&ledger).await, "not-allowed");
     assert!(ledger.tools().await.unwrap().find("counter").is_err());
-    world.warm.add_server(moved()).unwrap();
+    world.add_server(moved());
     assert_eq!(count(&ledger).await, 2, "the session is still there");
-    world.warm.add_server(moved().allow(["echo"])).unwrap();
+    world.add_server(moved().allow(["echo"]));
     assert_eq!(told(&ledger).await, "not-allowed");
     world.warm.set_servers(Vec::new()).unwrap();
     assert_eq!(told(&ledger).await, "not-allowed");

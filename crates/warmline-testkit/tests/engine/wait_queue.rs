@@ -13,10 +13,8 @@ async fn in_line(world: &World, handle: &ServerHandle, number: usize) -> Vec<Pay
         let pay = payment(handle, &format!("a{place}"));
         line.push(tokio::spawn(pay.into_future()));
         let stand = u64::try_from(place + 1).unwrap();
-        until("it stands in line", || {
-            world.number("waiters", &[]) == stand
-        })
-        .await;
+        let is_so = || world.number("waiters", &[]) == stand;
+        until("it stands in line", is_so).await;
     }
     line
 }

@@ -12,7 +12,7 @@ use warmline_engine::admin::EngineAdmin as _;
 use warmline_gateway::{AuthMethod, TokenSource};
 
 use super::modern::raw_client::{Stream, request};
-use super::raw_client::initialize;
+use super::raw_client::{initialize, post};
 
 const PATH: &str = "/servers/ledger/mcp";
 const SOON: Duration = Duration::from_secs(10);
@@ -33,12 +33,12 @@ fn now() -> u64 {
     since.unwrap().as_secs()
 }
 
-/// A gateway where a file says who has a token; the texts are the names.
+/// A gateway where a file says who has a token.
 async fn world_of(personality: Personality, file: PathBuf, lasts: Option<u64>) -> World {
     fs::write(&file, "alice\nbob\n").unwrap();
     World::knowing(personality, |options, vault| {
         let tokens = ["alice", "bob"].map(|name| {
-            let token = BearerToken::from_text(vault, name, name);
+            let token = BearerToken::from_text(vault, name, &format!("token-of-{name}"));
             match lasts {
                 Some(lasts) if name == "alice" => BearerToken {
                     expires_at: Some(now() + lasts),
@@ -60,13 +60,8 @@ async fn world_of(personality: Personality, file: PathBuf, lasts: Option<u64>) -
     .await
 }
 
-fn shown(name: &str) -> (String, String) {
-    ("Authorization".to_owned(), format!("Bearer {name}"))
-}
-
 async fn standing(world: &World, name: &str) -> Response {
-    let more = vec![shown(name)];
-    let client = Legacy::greet_with(world, PATH, "2025-11-25", json!({}), more).await;
+    let client = Legacy::greet_with(world, PATH, "2025-11-25", json!({}), bearer(name)).await;
     let stream = client.get(None).await;
     assert_eq!(stream.status, 200);
     stream
@@ -75,7 +70,7 @@ async fn standing(world: &World, name: &str) -> Response {
 async fn listening(world: &World, name: &str) -> Stream {
     let wanted = json!({ "notifications": { "toolsListChanged": true } });
     let mut wire = request("subscriptions/listen", wanted);
-    wire.headers.push(shown(name));
+    wire.headers.extend(bearer(name));
     let mut stream = wire.begin(world).await;
     assert_eq!(stream.status, 200);
     assert!(stream.message().await.is_some(), "it is acknowledged");
@@ -148,12 +143,7 @@ async fn a_connection_rests_for_longer_than_a_head_may_take() {
     })
     .await;
     let mut socket = TcpStream::connect(world.gateway.address()).await.unwrap();
-    let body = initialize().to_string();
-    let text = format!(
-        "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let text = post(PATH, &[], &initialize()).replace("Connection: close\r\n", "");
     for _ in 0..3 {
         socket.write_all(text.as_bytes()).await.unwrap();
         let mut some = [0; 4096];
@@ -182,31 +172,22 @@ async fn a_live_run_keeps_a_removed_server_until_the_time_of_a_drain_is_over() {
     assert_eq!(client.count().await, 1);
     world.warm.set_servers(Vec::new()).unwrap();
     assert_eq!(client.count().await, 2, "what it began with");
-    let other = format!("/runs/other{PATH}");
-    let more = Vec::new();
-    let address = world.gateway.address();
     let stranger = Legacy {
-        address,
-        path: other,
+        path: format!("/runs/other{PATH}"),
         ticket: String::new(),
-        version: "2025-11-25".to_owned(),
-        more,
+        ..client.clone()
     };
     let refused = stranger.call("counter", json!({})).await;
     let no_server = "Not Found: no server has this name; check the path";
     assert_eq!(refused["error"]["message"], no_server);
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(24)).await;
-    tokio::time::resume();
+    pass(Duration::from_secs(24)).await;
     let gone = async {
         loop {
             let answer = client.call("counter", json!({})).await;
             if answer["error"]["message"] == no_server {
                 return;
             }
-            tokio::time::pause();
-            tokio::time::advance(Duration::from_secs(1)).await;
-            tokio::time::resume();
+            pass(Duration::from_secs(1)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), gone)

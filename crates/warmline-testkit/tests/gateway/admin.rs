@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use http::{Method, StatusCode};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
+use warmline::Run;
 use warmline_engine::credentials::CredentialSource;
 use warmline_gateway::ShutdownRequest;
 use warmline_gateway::admin::socket_client::SocketClient;
@@ -39,12 +40,7 @@ impl LookedAfter {
             decide(GatewayOptions {
                 admin_socket: Some(socket.clone()),
                 socket: Some(mcp),
-                auth: Auth::tokens(vec![BearerToken::from_text(
-                    vault,
-                    "alice",
-                    "token-of-alice",
-                )]),
-                ..options
+                ..known(options, vault, &["alice"])
             })
         })
         .await;
@@ -68,6 +64,11 @@ impl LookedAfter {
         let (status, body) = self.ask(Method::GET, &format!("/admin/{list}")).await;
         assert_eq!(status, 200);
         body[list].as_array().unwrap().clone()
+    }
+
+    fn run_of(&self, identity: &str, name: &str) -> Run {
+        let identity = self.world.warm.identity(identity);
+        identity.named_run(name).unwrap()
     }
 
     fn mcp_socket(&self) -> PathBuf {
@@ -120,28 +121,17 @@ async fn servers_runs_and_sessions_are_listed_without_secrets_or_identities() {
     let ids = looked.world.server.control().session_ids();
     let shown = sessions[0]["session"].as_str().unwrap();
     assert!(!ids[0].starts_with(shown.trim_end_matches('…')), "{shown}");
-    assert!(
-        shown.bytes().all(|byte| byte.is_ascii_hexdigit()),
-        "{shown}"
-    );
+    let holds = shown.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(holds, "{shown}");
     let said = json!([servers, runs, sessions]).to_string();
     for secret in ["alice", "trip", "token-of"] {
         assert!(!said.contains(secret), "{secret} is in {said}");
     }
     // The run of the same name of our own user is another one, and is named.
-    looked
-        .world
-        .warm
-        .identity("local")
-        .named_run("trip")
-        .unwrap()
-        .detach();
+    looked.run_of("local", "trip").detach();
     let runs = looked.look("runs").await;
-    let named: Vec<_> = runs
-        .iter()
-        .filter(|run| run["run_name"] == "trip")
-        .collect();
-    assert_eq!((runs.len(), named.len()), (2, 1), "{runs:?}");
+    let named = runs.iter().filter(|run| run["run_name"] == "trip");
+    assert_eq!((runs.len(), named.count()), (2, 1), "{runs:?}");
     looked.world.finish().await;
 }
 
@@ -152,7 +142,7 @@ async fn what_a_caller_does_not_hand_in_is_no_fault_of_the_server() {
     let looked = LookedAfter::new().await;
     let source = CredentialSource::bearer(Secret::header("X-Ledger-Token").unwrap());
     let handed = Server::http("handed", looked.world.server.url()).credential(source);
-    looked.world.warm.add_server(handed).unwrap();
+    looked.world.add_server(handed);
     let alice = looked.world.greet_as_alice("/mcp").await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let listed: Value = alice.post(&list).await.answer().await;
@@ -174,22 +164,16 @@ async fn a_server_that_hangs_is_seen_to_hang() {
     .await;
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
-    looked
-        .world
-        .warm
-        .add_server(Server::http("hung", url))
-        .unwrap();
+    let server = Server::http("hung", url);
+    looked.world.add_server(server);
     let hung = async || looked.look("servers").await[0].clone();
     assert_eq!(hung().await["state"], "untried");
     let alice = looked.world.greet_as_alice("/mcp").await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     alice.post(&list).await.whole().await;
     let said = hung().await;
-    assert_eq!(
-        (&said["state"], &said["left_out"]),
-        (&json!("trying"), &json!("late")),
-        "{said}"
-    );
+    let stands = (&said["state"], &said["left_out"]);
+    assert_eq!(stands, (&json!("trying"), &json!("late")), "{said}");
     let other = looked.look("servers").await[1].clone();
     assert!(other["left_out"].is_null(), "{other}");
     drop(silent);
@@ -205,24 +189,15 @@ async fn a_run_is_ended_from_outside() {
     assert_eq!(said["error"]["code"], "run-unknown");
     let alice = looked.world.greet_as_alice(IN_RUN).await;
     assert_eq!(alice.count().await, 1);
-    let run = looked.look("runs").await[0]["run"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let path = format!("/admin/runs/{run}");
+    let run = looked.look("runs").await[0]["run"].clone();
+    let path = format!("/admin/runs/{}", run.as_str().unwrap());
     let (status, said) = looked.ask(Method::DELETE, &path).await;
-    assert_eq!((status.as_u16(), &said["ended"]), (200, &json!(run)));
+    assert_eq!((status.as_u16(), &said["ended"]), (200, &run));
     assert!(looked.look("runs").await.is_empty());
     assert_eq!(looked.world.server.counts().open_sessions, 0);
     assert_eq!(looked.ask(Method::DELETE, &path).await.0, 404);
 
-    let own = looked
-        .world
-        .warm
-        .identity("local")
-        .named_run("mine")
-        .unwrap();
-    own.detach();
+    looked.run_of("local", "mine").detach();
     let (status, _) = looked.ask(Method::DELETE, "/admin/runs/mine").await;
     assert_eq!(status, 200);
     looked.world.finish().await;
@@ -233,14 +208,10 @@ async fn a_run_is_ended_from_outside() {
 #[tokio::test]
 async fn a_run_of_others_is_ended_by_a_name_that_is_clear() {
     let looked = LookedAfter::new().await;
-    let begin = |identity: &str| {
-        let identity = looked.world.warm.identity(identity);
-        identity.named_run("trip").unwrap().detach();
-    };
     let end = async || looked.ask(Method::DELETE, "/admin/runs/trip").await;
     let left = async || looked.look("runs").await.len();
     for identity in ["local", "alice", "bob"] {
-        begin(identity);
+        looked.run_of(identity, "trip").detach();
     }
     assert_eq!((end().await.0.as_u16(), left().await), (200, 2));
     let own = looked.world.warm.identity("local");
@@ -262,12 +233,7 @@ async fn a_run_of_others_is_ended_by_a_name_that_is_clear() {
 #[tokio::test]
 async fn a_session_is_closed_and_its_run_hears_of_it() {
     let looked = LookedAfter::new().await;
-    let run = looked
-        .world
-        .warm
-        .identity("local")
-        .named_run("trip")
-        .unwrap();
+    let run = looked.run_of("local", "trip");
     let server = run.server("ledger").unwrap();
     assert_eq!(count(&server).await, 1);
     let session = looked.look("sessions").await[0].clone();
@@ -275,10 +241,8 @@ async fn a_session_is_closed_and_its_run_hears_of_it() {
     let path = format!("/admin/servers/ledger/sessions/{named}");
     let (status, said) = looked.ask(Method::DELETE, &path).await;
     assert_eq!((status.as_u16(), said), (200, json!({ "closed": 1 })));
-    until("its server ended it", || {
-        looked.world.server.counts().open_sessions == 0
-    })
-    .await;
+    let open = || looked.world.server.counts().open_sessions;
+    until("its server ended it", || open() == 0).await;
     let result = server.call("counter", json!({})).await.unwrap();
     assert!(result.text().contains("lost its session"), "{result:?}");
     assert_eq!(looked.ask(Method::DELETE, &path).await.0, 404, "it is gone");
@@ -286,13 +250,11 @@ async fn a_session_is_closed_and_its_run_hears_of_it() {
         let path = format!("/admin/servers/ledger/sessions/{nonsense}");
         assert_eq!(looked.ask(Method::DELETE, &path).await.0, 404, "{nonsense}");
     }
-    let (status, said) = looked
-        .ask(Method::DELETE, "/admin/servers/ledger/sessions")
-        .await;
+    let all = "/admin/servers/ledger/sessions";
+    let (status, said) = looked.ask(Method::DELETE, all).await;
     assert_eq!((status.as_u16(), said), (200, json!({ "closed": 1 })));
-    let (status, said) = looked
-        .ask(Method::DELETE, "/admin/servers/ledgr/sessions")
-        .await;
+    let none = "/admin/servers/ledgr/sessions";
+    let (status, said) = looked.ask(Method::DELETE, none).await;
     assert_eq!(status, 404);
     assert_eq!(said["error"]["code"], "server-unknown");
     assert_eq!(said["error"]["hint"], "did you mean `ledger`?");
@@ -380,10 +342,8 @@ async fn the_numbers_of_the_pool_stand_at_the_path_of_the_seed() {
         (Some("token-of-alice"), 403),
     ] {
         let shown = token.map(|token| format!("Bearer {token}"));
-        let headers: Vec<_> = shown
-            .iter()
-            .map(|shown| ("Authorization", &**shown))
-            .collect();
+        let headers = shown.iter().map(|shown| ("Authorization", &**shown));
+        let headers: Vec<_> = headers.collect();
         for path in [path, "/admin/runs", "/admin/drain", "/admin/nothing"] {
             let response = raw_http::request(address, "GET", path, &headers, "").await;
             assert_eq!(response.status, status, "{token:?} {path}");
@@ -398,19 +358,15 @@ async fn a_drain_is_asked_for_and_may_be_hurried() {
     let looked = LookedAfter::new().await;
     let (status, said) = looked.ask(Method::POST, "/admin/drain").await;
     assert_eq!((status.as_u16(), said), (200, json!({ "draining": true })));
-    assert_eq!(
-        looked.world.gateway.shutdown_requested().await,
-        ShutdownRequest::Drain
-    );
+    let requested = looked.world.gateway.shutdown_requested().await;
+    assert_eq!(requested, ShutdownRequest::Drain);
     let hurry = looked.world.gateway.immediate_shutdown_requested();
     let (answered, ()) = tokio::join!(looked.ask(Method::POST, "/admin/drain?now"), hurry);
     assert_eq!(answered.0, 200);
     let (status, _) = looked.ask(Method::POST, "/admin/drain").await;
     assert_eq!(status, 200, "an end that is asked for is not taken back");
-    assert_eq!(
-        looked.world.gateway.shutdown_requested().await,
-        ShutdownRequest::AtOnce
-    );
+    let requested = looked.world.gateway.shutdown_requested().await;
+    assert_eq!(requested, ShutdownRequest::AtOnce);
     looked.world.finish().await;
 }
 
@@ -438,12 +394,8 @@ async fn the_socket_opens_to_its_user_and_to_nothing_else() {
         assert!(said["error"]["hint"].is_string());
     }
     for path in [PATH, "/mcp", "/runs/trip"] {
-        let answered = looked
-            .admin
-            .request(Method::POST, path, None)
-            .await
-            .unwrap();
-        assert_eq!(answered.status, 404, "{path}");
+        let answered = looked.admin.request(Method::POST, path, None).await;
+        assert_eq!(answered.unwrap().status, 404, "{path}");
     }
     let mcp = SocketClient::new(looked.mcp_socket());
     let answered = mcp.request(Method::GET, "/admin/runs", None).await.unwrap();
@@ -491,10 +443,8 @@ async fn who_comes_by_a_socket_is_told_that_the_gateway_goes_down() {
     assert_eq!(looked.ask(Method::GET, "/admin").await.1["draining"], true);
     let (status, _) = looked.ask(Method::POST, "/admin/drain?now").await;
     assert_eq!(status, 200);
-    assert_eq!(
-        looked.world.gateway.shutdown_requested().await,
-        ShutdownRequest::AtOnce
-    );
+    let requested = looked.world.gateway.shutdown_requested().await;
+    assert_eq!(requested, ShutdownRequest::AtOnce);
     looked.world.gateway.drained().await;
     let (admin, mcp) = (looked.admin, looked.folder.path().join("mcp"));
     looked.world.finish().await;

@@ -28,10 +28,8 @@ async fn two_servers_with_the_same_tools_are_told_apart_by_name() {
     let client = world.greet("/mcp", json!({})).await;
     // Nothing was opened for the greeting.
     for name in ["alpha", "beta"] {
-        assert_eq!(
-            world.server(name).ledger().messages_received("initialize"),
-            0
-        );
+        let received = world.server(name).ledger().messages_received("initialize");
+        assert_eq!(received, 0);
     }
     let tools = list(&client, "tools/list", json!({})).await;
     let names = each(&tools, "tools", "name");
@@ -136,11 +134,8 @@ async fn a_program_that_does_not_start_is_one_line() {
             told.filter(|line| line.contains(message) && line.contains(says))
                 .count()
         };
-        assert_eq!(
-            (of("opening failed"), of("child lost")),
-            (1, 0),
-            "{lines:#?}"
-        );
+        let found = (of("opening failed"), of("child lost"));
+        assert_eq!(found, (1, 0), "{lines:#?}");
     }
     let of_folders = |line: &&&String| line.contains("searched PATH");
     assert_eq!(warned.iter().find(of_folders), None);
@@ -242,10 +237,8 @@ async fn a_uri_of_two_servers_is_the_first_ones() {
     let client = world.greet("/mcp", json!({})).await;
     let resources = list(&client, "resources/list", json!({})).await;
     let uris = each(&resources, "resources", "uri");
-    assert_eq!(
-        uris,
-        ["ledger://page/1", "ledger://page/2", "ledger://page/3"]
-    );
+    let expected = ["ledger://page/1", "ledger://page/2", "ledger://page/3"];
+    assert_eq!(uris, expected);
     list(
         &client,
         "resources/read",

@@ -42,6 +42,11 @@ impl Merged {
         Self::declaring(personalities, others, declare, decide).await
     }
 
+    /// Declares another server.
+    pub(crate) fn add_server(&self, server: Server) {
+        self.warm.add_server(server).unwrap();
+    }
+
     /// How many messages of this method `alpha` and `beta` received.
     pub(crate) fn asked(&self, method: &str) -> (usize, usize) {
         let of = |name| self.server(name).ledger().messages_received(method);

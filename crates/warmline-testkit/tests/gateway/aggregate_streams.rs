@@ -163,10 +163,8 @@ async fn a_server_that_comes_late_is_announced() {
         standing.heard(&method).await;
     }
     let (names, left_out) = tools(&client).await;
-    assert!(
-        has_server(&names, "late__") && left_out.is_null(),
-        "{left_out}"
-    );
+    let holds = has_server(&names, "late__") && left_out.is_null();
+    assert!(holds, "{left_out}");
     client.delete().await;
     drop(standing);
     world.finish().await;
@@ -181,10 +179,8 @@ async fn a_server_that_comes_late_is_announced_while_another_hangs() {
     let client = world.greet("/mcp", json!({})).await;
     let mut standing = client.get(None).await;
     let (names, left_out) = tools(&client).await;
-    assert_eq!(
-        (names.len(), left_out[1]["server"].as_str()),
-        (0, Some("late"))
-    );
+    let found = (names.len(), left_out[1]["server"].as_str());
+    assert_eq!(found, (0, Some("late")));
     world.server("late").start_again().unwrap();
     let begun = Instant::now();
     standing.heard("notifications/tools/list_changed").await;
@@ -207,10 +203,8 @@ async fn a_server_that_comes_while_the_stream_is_cut_is_announced() {
     assert_eq!(left_out[1]["server"], "late");
     world.server("late").start_again().unwrap();
     let ledger = world.server("late").ledger();
-    until("it is found", || {
-        ledger.messages_received("tools/list") == 1
-    })
-    .await;
+    let is_so = || ledger.messages_received("tools/list") == 1;
+    until("it is found", is_so).await;
     drop(standing);
     let mut standing = client.get(last.as_deref()).await;
     standing.heard("notifications/tools/list_changed").await;
@@ -252,10 +246,7 @@ async fn servers_that_come_and_go_by_configuration_are_announced() {
     };
     assert_eq!(count().await, Some(1));
     let more = LedgerServer::start(Personality::legacy()).unwrap();
-    world
-        .warm
-        .add_server(Server::http("more", more.url()))
-        .unwrap();
+    world.add_server(Server::http("more", more.url()));
     standing.heard("notifications/resources/list_changed").await;
     assert!(has_server(&tools(&client).await.0, "more__"));
     let control = more.control();
@@ -264,10 +255,7 @@ async fn servers_that_come_and_go_by_configuration_are_announced() {
     standing.heard("notifications/tools/list_changed").await;
     // The same name, somewhere else.
     let moved = LedgerServer::start(Personality::legacy()).unwrap();
-    world
-        .warm
-        .add_server(Server::http("more", moved.url()))
-        .unwrap();
+    world.add_server(Server::http("more", moved.url()));
     standing.heard("notifications/resources/list_changed").await;
     drop(more);
     assert!(world.warm.remove_server("more"));
@@ -382,10 +370,8 @@ async fn a_server_that_may_not_be_used_any_more_is_not_heard() {
     world.gateway.reload(wanted(), &fixed, options).unwrap();
     standing.heard("notifications/resources/list_changed").await;
     let [_, beta] = &controls;
-    until("it is not attended any more", || {
-        beta.open_get_streams() == 0
-    })
-    .await;
+    let is_so = || beta.open_get_streams() == 0;
+    until("it is not attended any more", is_so).await;
     let (names, left_out) = tools(&client).await;
     assert!(!has_server(&names, "beta__") && left_out.is_null());
     client.delete().await;
@@ -408,24 +394,18 @@ async fn a_cancel_reaches_the_server_of_its_call() {
         let other = client.clone();
         let slow = call(5, "beta__slow", json!({ "ms": 60_000 }));
         let waiting = tokio::spawn(async move { other.post(&slow).await.whole().await });
-        until("it is called", || {
-            ledger.started_executions("slow") == round
-        })
-        .await;
+        let is_so = || ledger.started_executions("slow") == round;
+        until("it is called", is_so).await;
         let begun = Instant::now();
         assert_eq!(client.post(&notice).await.status, 202);
-        until("it is cancelled", || {
-            ledger.messages_received(cancelled) == round
-        })
-        .await;
+        let is_so = || ledger.messages_received(cancelled) == round;
+        until("it is cancelled", is_so).await;
         quickest = quickest.min(begun.elapsed());
         assert!(!waiting.await.unwrap().contains("took"));
     }
     assert!(quickest < Duration::from_millis(50), "{quickest:?}");
-    assert_eq!(
-        world.server("alpha").ledger().messages_received(cancelled),
-        0
-    );
+    let received = world.server("alpha").ledger().messages_received(cancelled);
+    assert_eq!(received, 0);
     client.delete().await;
     world.finish().await;
 }

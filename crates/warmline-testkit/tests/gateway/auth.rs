@@ -5,25 +5,19 @@ use crate::prelude::*;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use super::raw_client::{Reply, call, initialize, post, request, send, send_on};
+use super::raw_http;
 use tokio::net::UnixStream;
 use warmline_gateway::{
     AuthMethod, IpNetwork, ProtectedResource, StartError, TokenSource, TrustedProxies,
 };
-use warmline_store::keyring::Keyring;
-
-use super::raw_client::{Reply, call, initialize, post, request, send, send_on};
 
 const PATH: &str = "/servers/ledger/mcp";
 
 /// A token that must be seen nowhere.
 const CANARY: &str = "canary-7f3a-of-alice";
 
-fn vault() -> Keyring {
-    Keyring::ephemeral().unwrap()
-}
-
-fn bearer(token: &str) -> (&'static str, String) {
+fn shown(token: &str) -> (&'static str, String) {
     ("Authorization", format!("Bearer {token}"))
 }
 
@@ -43,6 +37,12 @@ async fn world_of(names: &[&str], decide: impl FnOnce(GatewayOptions) -> Gateway
         })
     })
     .await
+}
+
+/// Opens a client session with this token, and gives its id.
+async fn opened(address: SocketAddr, token: &str) -> String {
+    let opened = ask(address, &[("Authorization", token)], &initialize()).await;
+    opened.header("mcp-session-id").unwrap().to_owned()
 }
 
 fn now() -> u64 {
@@ -107,18 +107,16 @@ async fn a_client_learns_where_tokens_come_from() {
         format!("Bearer resource_metadata=\"{place}{PATH}\"")
     );
     // By the name that they were told.
-    let get = |path: &str| {
-        format!("GET {path} HTTP/1.1\r\nHost: mcp.example.com\r\nConnection: close\r\n\r\n")
+    let get = async |of: &str| {
+        let path = format!("/.well-known/oauth-protected-resource{of}");
+        let named = [("Host", "mcp.example.com")];
+        send(at, &raw_http::text("GET", &path, &named, "")).await
     };
     for (of, resource) in [
         ("", "https://mcp.example.com"),
         (PATH, "https://mcp.example.com/servers/ledger/mcp"),
     ] {
-        let told = send(
-            at,
-            &get(&format!("/.well-known/oauth-protected-resource{of}")),
-        )
-        .await;
+        let told = get(of).await;
         assert_eq!(told.status, 200);
         let expected = json!({
             "resource": resource,
@@ -128,8 +126,7 @@ async fn a_client_learns_where_tokens_come_from() {
         });
         assert_eq!(told.json(), expected);
     }
-    let elsewhere = send(at, &get("/.well-known/oauth-protected-resource/elsewhere")).await;
-    assert_eq!(elsewhere.status, 404);
+    assert_eq!(get("/elsewhere").await.status, 404);
     world.finish().await;
 }
 
@@ -143,12 +140,7 @@ async fn a_token_that_is_taken_away_counts_no_longer_at_the_next_request() {
     let read_from = file.clone();
     let world = World::knowing(Personality::legacy(), |options, vault| {
         // Digests are made once: the vault stays with the engine.
-        let tokens = Arc::new(Mutex::new(Vec::new()));
-        for name in ["alice", "bob"] {
-            tokens
-                .lock()
-                .push(BearerToken::from_text(vault, name, name));
-        }
+        let tokens = ["alice", "bob"].map(|name| BearerToken::from_text(vault, name, name));
         let expiring = |name, at| BearerToken {
             expires_at: Some(at),
             ..BearerToken::from_text(vault, name, name)
@@ -159,10 +151,8 @@ async fn a_token_that_is_taken_away_counts_no_longer_at_the_next_request() {
         ];
         let source = TokenSource::watching([read_from.clone()], move |_| {
             let names = fs::read_to_string(&read_from).unwrap_or_default();
-            let all = tokens.lock().clone();
-            all.into_iter()
-                .filter(|token| names.lines().any(|name| name == token.identity))
-                .collect()
+            let counts = |token: &&BearerToken| names.lines().any(|name| name == token.identity);
+            tokens.iter().filter(counts).cloned().collect()
         });
         GatewayOptions {
             auth: Auth::AnyOf(vec![
@@ -174,21 +164,15 @@ async fn a_token_that_is_taken_away_counts_no_longer_at_the_next_request() {
     })
     .await;
     let at = world.gateway.address();
-    let (header, alice) = bearer("alice");
-    let opened = ask(at, &[(header, &alice)], &initialize()).await;
-    let ticket = opened.header("mcp-session-id").unwrap().to_owned();
-    let held = [
-        (header, alice.as_str()),
-        ("Mcp-Session-Id", ticket.as_str()),
-    ];
+    let (header, alice) = shown("alice");
+    let ticket = opened(at, &alice).await;
+    let held = [(header, alice.as_str()), ("Mcp-Session-Id", &ticket)];
     let list = request("tools/list", &json!({}));
     assert_eq!(ask(at, &held, &list).await.status, 200);
     for (token, status) in [("bob", 200), ("carol", 401), ("dave", 200)] {
-        let (header, shown) = bearer(token);
-        assert_eq!(
-            ask(at, &[(header, &shown)], &initialize()).await.status,
-            status
-        );
+        let (header, shown) = shown(token);
+        let reply = ask(at, &[(header, &shown)], &initialize()).await;
+        assert_eq!(reply.status, status, "{token}");
     }
     fs::write(&file, "bob\n").unwrap();
     assert_eq!(ask(at, &held, &list).await.status, 401);
@@ -204,20 +188,15 @@ async fn a_token_that_is_taken_away_counts_no_longer_at_the_next_request() {
 async fn a_ticket_is_no_proof_of_who_somebody_is() {
     let world = world_of(&["alice", "bob"], |options| options).await;
     let at = world.gateway.address();
-    let (header, alice) = bearer("alice");
-    let opened = ask(at, &[(header, &alice)], &initialize()).await;
-    let ticket = opened.header("mcp-session-id").unwrap().to_owned();
+    let ticket = opened(at, &shown("alice").1).await;
     let list = request("tools/list", &json!({}));
-    let (_, bob) = bearer("bob");
+    let (header, bob) = shown("bob");
     let heard = world.server.ledger().entries().len();
     let stolen = ask(at, &[(header, &bob), ("Mcp-Session-Id", &ticket)], &list).await;
     let never = ask(at, &[(header, &bob), ("Mcp-Session-Id", "never")], &list).await;
     assert_eq!((stolen.status, stolen.body), (404, never.body));
-    assert_eq!(
-        world.server.ledger().entries().len(),
-        heard,
-        "nothing of it reached the server"
-    );
+    let heard_now = world.server.ledger().entries().len();
+    assert_eq!(heard_now, heard, "nothing of it reached the server");
     world.finish().await;
 }
 
@@ -249,10 +228,8 @@ async fn a_header_names_somebody_only_if_a_trusted_proxy_sends_it() {
             let refused = ask(at, headers, &initialize()).await;
             assert_eq!(refused.status, 401);
             let said = refused.json()["error"]["message"].to_string();
-            assert!(
-                said.contains("through a trusted proxy"),
-                "no token helps: {said}"
-            );
+            let holds = said.contains("through a trusted proxy");
+            assert!(holds, "no token helps: {said}");
         }
         world.finish().await;
     }
@@ -268,10 +245,7 @@ async fn a_listener_that_others_can_reach_must_ask() {
     };
     let refused = Gateway::start(warm.clone(), open.clone()).await;
     assert!(matches!(refused, Err(StartError::OpenToNetwork(_))));
-    let asks = GatewayOptions {
-        auth: Auth::tokens(vec![BearerToken::from_text(&vault(), "alice", "alice")]),
-        ..open
-    };
+    let asks = known(open, warm.vault(), &["alice"]);
     let gateway = Gateway::start(warm.clone(), asks).await.unwrap();
     // It never stops to ask, whatever a later configuration says.
     gateway.set_auth(Auth::None);
@@ -300,14 +274,12 @@ async fn our_own_user_comes_in_by_the_local_socket() {
     let by_socket = UnixStream::connect(&path).await.unwrap();
     let reply = send_on(by_socket, &post(PATH, &[], &initialize())).await;
     assert_eq!(reply.status, 200);
-    let taken = Gateway::start(
-        world.warm.clone(),
-        GatewayOptions {
-            socket: Some(path.clone()),
-            ..local()
-        },
-    );
-    assert!(matches!(taken.await, Err(StartError::Socket(..))));
+    let same = GatewayOptions {
+        socket: Some(path.clone()),
+        ..local()
+    };
+    let taken = Gateway::start(world.warm.clone(), same).await;
+    assert!(matches!(taken, Err(StartError::Socket(..))));
     world.finish().await;
     assert!(!path.exists(), "it goes with the gateway");
 }
@@ -330,16 +302,11 @@ async fn rules_hold_in_lists_and_calls() {
     })
     .await;
     let at = world.gateway.address();
-    let (header, alice) = bearer("alice");
-    let opened = ask(at, &[(header, &alice)], &initialize()).await;
-    let ticket = opened.header("mcp-session-id").unwrap().to_owned();
-    let held = [
-        (header, alice.as_str()),
-        ("Mcp-Session-Id", ticket.as_str()),
-    ];
-    let listed = ask(at, &held, &request("tools/list", &json!({})))
-        .await
-        .json();
+    let (header, alice) = shown("alice");
+    let ticket = opened(at, &alice).await;
+    let held = [(header, alice.as_str()), ("Mcp-Session-Id", &ticket)];
+    let listed = ask(at, &held, &request("tools/list", &json!({}))).await;
+    let listed = listed.json();
     let tools = listed["result"]["tools"].as_array().unwrap();
     assert!(!tools.is_empty());
     for tool in tools {
@@ -352,12 +319,9 @@ async fn rules_hold_in_lists_and_calls() {
     let error = &refused.json()["error"];
     assert_eq!(error["code"], 7501);
     assert_eq!(error["data"]["warmline"]["code"], "not-allowed");
-    assert_eq!(
-        world.server.ledger().entries().len(),
-        before,
-        "nothing was sent"
-    );
-    let (_, eve) = bearer("eve");
+    let sent = world.server.ledger().entries().len() - before;
+    assert_eq!(sent, 0);
+    let (_, eve) = shown("eve");
     assert_eq!(ask(at, &[(header, &eve)], &initialize()).await.status, 404);
     world.finish().await;
 }
@@ -380,7 +344,7 @@ async fn a_token_of_a_client_goes_no_further_than_the_door() {
     })
     .await;
     let at = world.gateway.address();
-    let (header, token) = bearer(CANARY);
+    let (header, token) = shown(CANARY);
     let shown = [
         (header, token.as_str()),
         (
@@ -406,7 +370,8 @@ async fn a_token_of_a_client_goes_no_further_than_the_door() {
     assert!(server.contains("echo"));
     let numbers = format!("{:?}", world.warm.snapshot());
     world.finish().await;
-    let audit = fs::read_to_string(&file).unwrap();
+    let lines = audit_lines(&file);
+    let audit = json!(lines).to_string();
     let log = book.lines().join("\n");
     assert!(log.contains("ledger"), "the log was heard");
     for (place, text) in [
@@ -419,15 +384,11 @@ async fn a_token_of_a_client_goes_no_further_than_the_door() {
         assert!(!text.contains(CANARY), "{place}");
     }
     assert!(!audit.contains("hidden-argument"));
-    audited(&audit);
+    audited(&lines);
 }
 
 /// The line of the call, and that of somebody who was not let in.
-fn audited(audit: &str) {
-    let lines: Vec<Value> = audit
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+fn audited(lines: &[Value]) {
     let echoed = lines.iter().find(|line| line["tool"] == "echo").unwrap();
     for (name, expected) in [
         ("subject", json!("alice")),

@@ -25,14 +25,13 @@ fn counted(reply: &Reply) -> i64 {
 /// declared so; another value is another session, two values are none, and what was meant for us stays here.
 #[tokio::test]
 async fn a_header_of_the_caller_is_the_credential_where_it_is_declared_so() {
-    let server = LedgerServer::start(Personality::legacy()).unwrap();
-    server.control().require_token("handed-in-1");
     let source = CredentialSource::bearer(Secret::header(HEADER).unwrap());
-    let declared = Server::http("ledger", server.url()).credential(source);
-    let warm = Warmline::builder().server(declared).build().unwrap();
-    let gateway = Gateway::start(warm.clone(), local()).await.unwrap();
+    let declare = |server: Server| server.credential(source);
+    let world = World::declared(Personality::legacy(), declare, &[]).await;
+    let (server, gateway) = (&world.server, &world.gateway);
+    server.control().require_token("handed-in-1");
     let count = call("counter", &json!({}));
-    let without = ask(&gateway, None, &count).await.json();
+    let without = ask(gateway, None, &count).await.json();
     let told = &without["error"]["data"]["warmline"];
     assert_eq!(told["code"], "credential-unavailable");
     assert_eq!(told["reason"], "credential-not-sent");
@@ -40,16 +39,16 @@ async fn a_header_of_the_caller_is_the_credential_where_it_is_declared_so() {
     let hint = format!("send `{HEADER}` with each request");
     assert_eq!(told["hint"], hint.to_ascii_lowercase());
     for expected in 1..=2 {
-        let reply = ask(&gateway, Some("handed-in-1"), &count).await;
+        let reply = ask(gateway, Some("handed-in-1"), &count).await;
         assert_eq!(counted(&reply), expected);
     }
-    let refused = ask(&gateway, Some("handed-in-2"), &count).await;
+    let refused = ask(gateway, Some("handed-in-2"), &count).await;
     assert!(refused.json()["error"].is_object(), "{refused:?}");
     server.control().require_token("handed-in-2");
-    let other = ask(&gateway, Some("handed-in-2"), &count).await;
+    let other = ask(gateway, Some("handed-in-2"), &count).await;
     assert_eq!(counted(&other), 1, "another value is another session");
     server.control().require_token("handed-in-1");
-    let first = ask(&gateway, Some("handed-in-1"), &count).await;
+    let first = ask(gateway, Some("handed-in-1"), &count).await;
     assert_eq!(counted(&first), 3, "and the first one is still there");
     let twice = [(HEADER, "handed-in-1"), (HEADER, "handed-in-2")];
     let before = server.counts().requests;
@@ -62,6 +61,6 @@ async fn a_header_of_the_caller_is_the_credential_where_it_is_declared_so() {
     let seen = format!("{:?}", server.ledger().entries());
     assert!(!seen.contains("for-us-alone"));
     assert!(Secret::header("Authorization").is_err());
-    gateway.stop().await;
-    warm.close().await;
+    world.gateway.stop().await;
+    world.warm.close().await;
 }

@@ -7,21 +7,17 @@ use super::raw_client::{Reply, call, initialize, post, request, send};
 /// A gateway whose one server is for alice alone.
 async fn for_alice() -> World {
     World::knowing(Personality::legacy(), |options, vault| {
-        let allow = vec![AccessRule {
+        let alice = AccessRule {
             subject: AccessSubject::Identity("alice".to_owned()),
             tools: None,
-        }];
+        };
         let rules = DeclaredAccess {
-            allow,
+            allow: vec![alice],
             deny: Vec::new(),
         };
         GatewayOptions {
-            auth: Auth::tokens(vec![
-                BearerToken::from_text(vault, "alice", "alice"),
-                BearerToken::from_text(vault, "eve", "eve"),
-            ]),
             rules: AccessRules::none().with_server(LEDGER, rules),
-            ..options
+            ..known(options, vault, &["alice", "eve"])
         }
     })
     .await
@@ -32,7 +28,7 @@ async fn for_alice() -> World {
 async fn a_server_that_may_not_be_used_is_like_one_that_is_not_there() {
     let world = for_alice().await;
     let at = world.gateway.address();
-    let eve = ("Authorization", "Bearer eve");
+    let eve = ("Authorization", "Bearer token-of-eve");
     let modern = ("MCP-Protocol-Version", "2026-07-28");
     let ticket = ("Mcp-Session-Id", "none-of-ours");
     let ask = async |server: &str, text: &str| -> Reply {
@@ -64,15 +60,12 @@ async fn a_server_that_may_not_be_used_is_like_one_that_is_not_there() {
     ];
     for text in texts {
         let (hidden, missing) = (ask("ledger", &text).await, ask("nobody", &text).await);
-        assert_eq!(
-            (hidden.status, &hidden.body),
-            (404, &missing.body),
-            "{text}"
-        );
+        let found = (hidden.status, &hidden.body);
+        assert_eq!(found, (404, &missing.body), "{text}");
         assert_eq!(hidden.head, missing.head, "{text}");
         assert!(!hidden.body.contains("ledger"), "{hidden:?}");
     }
-    let alice = [("Authorization", "Bearer alice")];
+    let alice = [("Authorization", "Bearer token-of-alice")];
     let greeting = post("/servers/ledger/mcp", &alice, &initialize());
     assert_eq!(send(at, &greeting).await.status, 200);
     world.finish().await;

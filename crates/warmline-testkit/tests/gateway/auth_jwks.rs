@@ -19,7 +19,7 @@ use super::raw_client::initialize;
 async fn known_keys_count_while_others_are_looked_for() {
     let signer = Signer::new("k1");
     let publisher = Publisher::start(set_of(&[&signer])).await;
-    let keys = KeySource::Url(format!("http://{}/keys", publisher.address));
+    let keys = publisher.source();
     let world = world_of(keys.clone(), AccessRules::none()).await;
     let status = async |who: &str| {
         let token = signer.sign(&good(who));

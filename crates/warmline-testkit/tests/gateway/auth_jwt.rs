@@ -3,6 +3,7 @@
 use crate::prelude::*;
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -85,15 +86,27 @@ pub(crate) fn with(changes: Value) -> Value {
     claims
 }
 
+/// Who has a token that these keys prove.
+fn signed_by(keys: KeySource) -> Auth {
+    let tokens = JwtOptions::new(ISSUER, AUDIENCE, keys);
+    Auth::AnyOf(vec![AuthMethod::Jwt(tokens)])
+}
+
 pub(crate) async fn world_of(keys: KeySource, rules: AccessRules) -> World {
     World::with(Personality::legacy(), |options| GatewayOptions {
-        auth: Auth::AnyOf(vec![AuthMethod::Jwt(JwtOptions::new(
-            ISSUER, AUDIENCE, keys,
-        ))]),
+        auth: signed_by(keys),
         rules,
         ..options
     })
     .await
+}
+
+/// A file with the keys of these, in a folder that goes with the story.
+fn key_file(signers: &[&Signer]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    fs::write(&file, set_of(signers)).unwrap();
+    (folder, file)
 }
 
 pub(crate) async fn ask(
@@ -112,10 +125,8 @@ pub(crate) async fn ask(
 /// reliability T5, reliability F82: a token counts if its issuer signed it, for us, and now.
 #[tokio::test]
 async fn a_signed_token_must_be_of_the_issuer_for_us_and_of_now() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("keys.json");
     let (signer, stranger) = (Signer::new("k1"), Signer::new("k1"));
-    fs::write(&file, set_of(&[&signer])).unwrap();
+    let (_folder, file) = key_file(&[&signer]);
     let world = world_of(KeySource::File(file), AccessRules::none()).await;
     let signed = |changes| signer.sign(&with(changes));
     let unsigned = {
@@ -170,40 +181,35 @@ async fn a_signed_token_must_be_of_the_issuer_for_us_and_of_now() {
 /// session goes on, and claims decide what they may call.
 #[tokio::test]
 async fn a_refreshed_token_is_the_same_somebody() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("keys.json");
     let signer = Signer::new("k1");
-    fs::write(&file, set_of(&[&signer])).unwrap();
-    let finance = AccessRule {
-        subject: AccessSubject::Claim {
-            claim: "groups".to_owned(),
-            value: "finance".to_owned(),
-        },
-        tools: Some(vec!["counter".to_owned()]),
+    let (_folder, file) = key_file(&[&signer]);
+    let may = |subject, tool: &str| AccessRule {
+        subject,
+        tools: Some(vec![tool.to_owned()]),
     };
-    let everybody = AccessRule {
-        subject: AccessSubject::Everyone,
-        tools: Some(vec!["echo".to_owned()]),
+    let finance = AccessSubject::Claim {
+        claim: "groups".to_owned(),
+        value: "finance".to_owned(),
     };
     let rules = DeclaredAccess {
-        allow: vec![finance, everybody],
+        allow: vec![
+            may(finance, "counter"),
+            may(AccessSubject::Everyone, "echo"),
+        ],
         deny: Vec::new(),
     };
-    let world = world_of(
-        KeySource::File(file),
-        AccessRules::none().with_server(LEDGER, rules),
-    )
-    .await;
+    let rules = AccessRules::none().with_server(LEDGER, rules);
+    let world = world_of(KeySource::File(file), rules).await;
     let finance = with(json!({ "groups": ["finance"] }));
     let first = ask(&world, &signer.sign(&finance), &[], &initialize()).await;
     let ticket = first.header("mcp-session-id").unwrap().to_owned();
     let held = [("Mcp-Session-Id", ticket.as_str())];
     let count = call("counter", &json!({}));
-    let counted = ask(&world, &signer.sign(&finance), &held, &count).await;
-    assert_eq!(count_of(&counted), 1);
     let again = with(json!({ "groups": ["finance"], "jti": "another" }));
-    let counted = ask(&world, &signer.sign(&again), &held, &count).await;
-    assert_eq!(count_of(&counted), 2, "in the same session");
+    for (claims, expected) in [(&finance, 1), (&again, 2)] {
+        let counted = ask(&world, &signer.sign(claims), &held, &count).await;
+        assert_eq!(count_of(&counted), expected, "in the same session");
+    }
     let without = with(json!({ "jti": "without groups" }));
     let refused = ask(&world, &signer.sign(&without), &held, &count).await;
     assert_eq!(
@@ -225,15 +231,14 @@ fn count_of(reply: &Reply) -> i64 {
 /// somebody, and whoever has none is nobody.
 #[tokio::test]
 async fn the_claim_that_names_somebody_can_be_decided() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("keys.json");
     let signer = Signer::new("k1");
-    fs::write(&file, set_of(&[&signer])).unwrap();
+    let (_folder, file) = key_file(&[&signer]);
+    let by_mail = JwtOptions {
+        identity_claim: "email".to_owned(),
+        ..JwtOptions::new(ISSUER, AUDIENCE, KeySource::File(file))
+    };
     let world = World::with(Personality::legacy(), |options| GatewayOptions {
-        auth: Auth::AnyOf(vec![AuthMethod::Jwt(JwtOptions {
-            identity_claim: "email".to_owned(),
-            ..JwtOptions::new(ISSUER, AUDIENCE, KeySource::File(file))
-        })]),
+        auth: Auth::AnyOf(vec![AuthMethod::Jwt(by_mail)]),
         ..options
     })
     .await;
@@ -302,6 +307,10 @@ impl Publisher {
         publisher
     }
 
+    pub(crate) fn source(&self) -> KeySource {
+        KeySource::Url(format!("http://{}/keys", self.address))
+    }
+
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
@@ -313,13 +322,10 @@ impl Publisher {
 async fn keys_that_are_not_known_are_fetched_once_a_minute() {
     let (old, new) = (Signer::new("old"), Signer::new("new"));
     let publisher = Publisher::start(set_of(&[&old])).await;
-    let keys = KeySource::Url(format!("http://{}/keys", publisher.address));
+    let keys = publisher.source();
     let world = world_of(keys.clone(), AccessRules::none()).await;
-    assert_eq!(
-        publisher.asked(),
-        0,
-        "nothing is fetched before it is needed"
-    );
+    let asked = publisher.asked();
+    assert_eq!(asked, 0, "nothing is fetched before it is needed");
     let (of_old, of_new) = (old.sign(&good("alice")), new.sign(&good("alice")));
     for (token, status) in [(&of_old, 200), (&of_new, 401), (&of_new, 401)] {
         let reply = ask(&world, token, &[], &initialize()).await;
@@ -327,9 +333,7 @@ async fn keys_that_are_not_known_are_fetched_once_a_minute() {
     }
     *publisher.keys.lock() = set_of(&[&new]);
     assert_eq!(ask(&world, &of_new, &[], &initialize()).await.status, 401);
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(61)).await;
-    tokio::time::resume();
+    pass(Duration::from_secs(61)).await;
     for (token, status) in [(&of_new, 200), (&of_new, 200), (&of_old, 401)] {
         // A token counts no longer than the key that signed it, even if it was good once.
         let reply = ask(&world, token, &[], &initialize()).await;
@@ -364,7 +368,7 @@ async fn a_token_that_names_no_key_counts_while_keys_are_changed() {
         json!({ "keys": keys.collect::<Vec<_>>() }).to_string()
     };
     let publisher = Publisher::start(set(&[&old])).await;
-    let keys = KeySource::Url(format!("http://{}/keys", publisher.address));
+    let keys = publisher.source();
     let world = world_of(keys.clone(), AccessRules::none()).await;
     let (of_old, of_new) = (nameless(&old, "alice"), nameless(&new, "alice"));
     for (token, status) in [(&of_old, 200), (&of_new, 401)] {
@@ -372,9 +376,7 @@ async fn a_token_that_names_no_key_counts_while_keys_are_changed() {
         assert_eq!((reply.status, publisher.asked()), (status, 1));
     }
     *publisher.keys.lock() = set(&[&old, &new]);
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(61)).await;
-    tokio::time::resume();
+    pass(Duration::from_secs(61)).await;
     for (what, token) in [
         ("of the new key, which is fetched for it", &of_new),
         ("of the old key, and seen before", &of_old),
@@ -402,21 +404,18 @@ async fn a_token_that_names_no_key_counts_while_keys_are_changed() {
 async fn keys_that_do_not_come_hold_up_no_end_of_a_stream() {
     let signer = Signer::new("k1");
     let publisher = Publisher::start(set_of(&[&signer])).await;
-    let url = format!("http://{}/keys", publisher.address);
     let is_revoked = Arc::new(AtomicBool::new(false));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tokens");
     fs::write(&file, "alice").unwrap();
     let world = World::knowing(Personality::legacy(), |mut options, vault| {
-        let (token, is_revoked) = (
-            BearerToken::from_text(vault, "alice", "alice"),
-            Arc::clone(&is_revoked),
-        );
+        let token = BearerToken::from_text(vault, "alice", "token-of-alice");
+        let is_revoked = Arc::clone(&is_revoked);
         let kept = TokenSource::watching([file.clone()], move |_| {
             let is_revoked = is_revoked.load(Ordering::Relaxed);
             (!is_revoked).then(|| token.clone()).into_iter().collect()
         });
-        let signed = JwtOptions::new(ISSUER, AUDIENCE, KeySource::Url(url));
+        let signed = JwtOptions::new(ISSUER, AUDIENCE, publisher.source());
         options.auth = Auth::AnyOf(vec![AuthMethod::TokenSource(kept), AuthMethod::Jwt(signed)]);
         options
     })
@@ -424,13 +423,9 @@ async fn keys_that_do_not_come_hold_up_no_end_of_a_stream() {
     let token = signer.sign(&good("bob"));
     assert_eq!(ask(&world, &token, &[], &initialize()).await.status, 200);
     publisher.hangs.store(true, Ordering::Relaxed);
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_mins(56)).await;
-    tokio::time::resume();
+    pass(Duration::from_mins(56)).await;
     until("keys are looked for", || publisher.asked() == 2).await;
-    let shown = vec![("Authorization".to_owned(), "Bearer alice".to_owned())];
-    let path = "/servers/ledger/mcp";
-    let client = Legacy::greet_with(&world, path, "2025-11-25", json!({}), shown).await;
+    let client = world.greet_as_alice("/servers/ledger/mcp").await;
     let mut standing = client.get(None).await;
     assert_eq!(standing.status, 200);
     is_revoked.store(true, Ordering::Relaxed);
@@ -447,12 +442,8 @@ async fn keys_that_do_not_come_hold_up_no_end_of_a_stream() {
 async fn guesses_of_one_refuse_no_new_token_of_another() {
     let (signer, stranger) = (Signer::new("k1"), Signer::new("k2"));
     let publisher = Publisher::start(set_of(&[&signer])).await;
-    let url = format!("http://{}/keys", publisher.address);
     let world = World::with(Personality::legacy(), |mut options| {
-        let keys = KeySource::Url(url);
-        options.auth = Auth::AnyOf(vec![AuthMethod::Jwt(JwtOptions::new(
-            ISSUER, AUDIENCE, keys,
-        ))]);
+        options.auth = signed_by(publisher.source());
         options.limits.max_auth_failures_per_minute = 3;
         options
     })
@@ -482,11 +473,7 @@ pub(crate) fn read_again(world: &World, keys: &KeySource) {
     };
     let same = |_: &LoadedConfiguration| {
         Ok(GatewayOptions {
-            auth: Auth::AnyOf(vec![AuthMethod::Jwt(JwtOptions::new(
-                ISSUER,
-                AUDIENCE,
-                keys.clone(),
-            ))]),
+            auth: signed_by(keys.clone()),
             ..GatewayOptions::default()
         })
     };
@@ -498,12 +485,10 @@ pub(crate) fn read_again(world: &World, keys: &KeySource) {
 /// stream that a token of it opened ends.
 #[tokio::test]
 async fn a_key_of_a_file_counts_as_long_as_it_stands_there() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("keys.json");
     let (first, second) = (Signer::new("first"), Signer::new("second"));
     let of_first = first.sign(&good("alice"));
     let of_second = second.sign(&good("bob"));
-    fs::write(&file, set_of(&[&first])).unwrap();
+    let (_folder, file) = key_file(&[&first]);
     let world = world_of(KeySource::File(file.clone()), AccessRules::none()).await;
     let shown = vec![("Authorization".to_owned(), format!("Bearer {of_first}"))];
     let path = "/servers/ledger/mcp";
@@ -526,9 +511,7 @@ async fn a_key_of_a_file_counts_as_long_as_it_stands_there() {
     }
     while standing.event().await.is_some() {}
     fs::remove_file(&file).unwrap();
-    assert_eq!(
-        ask(&world, &of_second, &[], &initialize()).await.status,
-        401
-    );
+    let reply = ask(&world, &of_second, &[], &initialize()).await;
+    assert_eq!(reply.status, 401);
     world.finish().await;
 }

@@ -49,21 +49,11 @@ async fn who_only_listens_is_not_held_up_by_a_call_that_nobody_reads() {
     let declared = program.declared("child").era(Era::Legacy);
     let declared = declared.session_per(SessionScope::Server);
     let warm = Warmline::builder().server(declared).build().unwrap();
-    let usual = GatewayOptions {
-        limits: ListenerLimits {
-            // The door does not show her out meanwhile.
-            stall_timeout: Duration::from_secs(600),
-            ..ListenerLimits::default()
-        },
-        ..local()
-    };
-    let options = known(usual, warm.vault(), &["alice", "bob"]);
+    let mut options = known(local(), warm.vault(), &["alice", "bob"]);
+    // The door does not show her out meanwhile.
+    options.limits.stall_timeout = Duration::from_secs(600);
     let gateway = Gateway::start(warm.clone(), options).await.unwrap();
-    let greet = |name: &str| {
-        let token = format!("Bearer token-of-{name}");
-        let shown = vec![("Authorization".to_owned(), token)];
-        Legacy::greet_at(gateway.address(), PATH, NEWEST, json!({}), shown)
-    };
+    let greet = |name| Legacy::greet_at(gateway.address(), PATH, NEWEST, json!({}), bearer(name));
     let (alice, bob) = (greet("alice").await, greet("bob").await);
     let answer = ask(&bob, "resources/subscribe", json!({ "uri": "note:///a" })).await;
     assert_eq!(answer["result"], json!({}), "{answer}");

@@ -50,10 +50,8 @@ async fn a_cancel_reaches_the_server_in_the_words_of_the_client() {
     let client = Legacy::greet(&world, PATH, "2025-03-26", json!({})).await;
     for (count, message) in [(1, slow(77)), (2, json!([slow(77)]))] {
         let (given_up, ()) = tokio::join!(client.post(&message), async {
-            until("it is called", || {
-                ledger.started_executions("slow") == count
-            })
-            .await;
+            let is_so = || ledger.started_executions("slow") == count;
+            until("it is called", is_so).await;
             let notice = notice(&json!(77));
             assert_eq!(client.post(&notice).await.status, 202);
         });
@@ -84,10 +82,8 @@ async fn heard_by(program: &Program) {
         let mut lines = lines().into_iter();
         lines.rfind(move |line| line["method"] == method && line["phase"] == "received")
     };
-    until("the program is told", || {
-        said("notifications/cancelled").is_some()
-    })
-    .await;
+    let is_so = || said("notifications/cancelled").is_some();
+    until("the program is told", is_so).await;
     let notice = said("notifications/cancelled").unwrap();
     let id = said("tools/call").unwrap()["id"].clone();
     assert_eq!(notice["arguments"], words(&id));

@@ -73,10 +73,8 @@ async fn what_the_protocol_names_is_declared_in_the_same_words() {
         assert_eq!(client.count().await, 1);
         client.delete().await;
     }
-    assert_eq!(
-        heard(&world.server),
-        [json!({ "roots": {}, "sampling": {} })]
-    );
+    let found = heard(&world.server);
+    assert_eq!(found, [json!({ "roots": {}, "sampling": {} })]);
     world.finish().await;
 }
 

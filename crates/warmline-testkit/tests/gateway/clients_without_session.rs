@@ -101,10 +101,8 @@ async fn a_client_that_wants_very_much_starves_no_other() {
         "{refused}"
     );
     let words = refused["message"].as_str().unwrap();
-    assert!(
-        words.contains("`ledger`") && words.contains("10000"),
-        "{words}"
-    );
+    let holds = words.contains("`ledger`") && words.contains("10000");
+    assert!(holds, "{words}");
     order(&bob, "resources/subscribe", json!({ "uri": ALICES })).await;
     drop(heard);
     alice.delete().await;

@@ -1,6 +1,6 @@
 //! The world of a story: a server that keeps a ledger, an engine, and a gateway in front of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,7 +13,8 @@ use warmline_gateway::{
 use warmline_store::keyring::Keyring;
 use warmline_testkit::{FaultRule, LedgerServer, Personality, ServerControl};
 
-use super::raw_http::Legacy;
+use super::census::until;
+use super::raw_http::{Legacy, bearer};
 
 /// The name of the server in every world.
 pub(crate) const LEDGER: &str = "ledger";
@@ -92,6 +93,11 @@ impl World {
         Self::declared(personality, |server| server, &["alice", "bob"]).await
     }
 
+    /// Declares another server.
+    pub(crate) fn add_server(&self, server: Server) {
+        self.warm.add_server(server).unwrap();
+    }
+
     /// What the server does wrong from now on.
     pub(crate) fn inject(&self, rule: FaultRule) {
         self.server.inject(rule);
@@ -105,19 +111,13 @@ impl World {
     /// Waits until so many calls of a tool have begun at the server.
     pub(crate) async fn under_way(&self, tool: &str, calls: usize) {
         let book = self.server.ledger();
-        until("the calls are under way", || {
-            book.started_executions(tool) == calls
-        })
-        .await;
+        let is_so = || book.started_executions(tool) == calls;
+        until("the calls are under way", is_so).await;
     }
 
     /// A legacy client of Alice's.
     pub(crate) async fn greet_as_alice(&self, path: &str) -> Legacy {
-        let shown = [(
-            "Authorization".to_owned(),
-            "Bearer token-of-alice".to_owned(),
-        )];
-        Legacy::greet_with(self, path, "2025-11-25", json!({}), shown.to_vec()).await
+        Legacy::greet_with(self, path, "2025-11-25", json!({}), bearer("alice")).await
     }
 
     /// The URL of a path of the gateway.
@@ -141,10 +141,16 @@ impl World {
 
 /// Waits until so many standing streams are held at a server.
 pub(crate) async fn streams_held(control: &ServerControl, streams: usize) {
-    until("the streams are held", || {
-        control.open_get_streams() == streams
-    })
-    .await;
+    let is_so = || control.open_get_streams() == streams;
+    until("the streams are held", is_so).await;
+}
+
+/// A gateway with its pages for machines that watch.
+pub(crate) fn watched(options: GatewayOptions) -> GatewayOptions {
+    GatewayOptions {
+        ops: Some(([127, 0, 0, 1], 0).into()),
+        ..options
+    }
 }
 
 /// What a gateway of this machine is told.
@@ -192,13 +198,16 @@ pub(crate) async fn count(handle: &ServerHandle) -> i64 {
         .unwrap()
 }
 
-/// Waits until a condition holds; the words say what did not come true.
-pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(20), waiting).await;
-    assert!(waited.is_ok(), "it must come true that {what}");
+/// Lets that much time pass at once, for everything that waits in this runtime.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+/// The lines of an audit.
+pub(crate) fn audit_lines(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
 }

@@ -73,9 +73,7 @@ async fn a_healed_session_is_listened_to() {
     // It is looked for once more, and is not there.
     let ledger = world.server.ledger();
     while ledger.messages_received("GET") == 1 {
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        tokio::time::resume();
+        pass(Duration::from_secs(1)).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     client.count().await;
@@ -125,10 +123,8 @@ async fn the_end_of_one_client_makes_no_other_deaf() {
                 assert!(matches!(ended.status, 200..=299), "{}", ended.status);
             },
         }
-        until("another took it over", || {
-            control.open_get_streams() == 1 && control.session_ids().len() == 1
-        })
-        .await;
+        let is_so = || control.open_get_streams() == 1 && control.session_ids().len() == 1;
+        until("another took it over", is_so).await;
         control.change_tools();
         of_second.heard(TOOLS_CHANGED).await;
         drop(of_first);

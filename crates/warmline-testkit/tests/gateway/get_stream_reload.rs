@@ -38,7 +38,7 @@ async fn a_server_that_is_reached_otherwise_is_heard_on_the_streams_that_stand()
             })
             .await;
         }
-        world.warm.add_server(declared(&other)).unwrap();
+        world.add_server(declared(&other));
         let before = [&of_first, &of_second].map(|log| log.heard().len());
         for (log, before) in [(&of_first, before[0]), (&of_second, before[1])] {
             pass_until("lists are said to be others", || {

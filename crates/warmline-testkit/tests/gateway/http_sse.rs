@@ -164,10 +164,8 @@ async fn all_that_comes_down_comes_on_the_stream() {
     let soon = Duration::from_secs(5);
     assert!(ledger.wait_until(soon, answered).await);
     drop(client);
-    until("nothing is held any more", || {
-        control.open_get_streams() == 0 && control.session_ids().is_empty()
-    })
-    .await;
+    let is_so = || control.open_get_streams() == 0 && control.session_ids().is_empty();
+    until("nothing is held any more", is_so).await;
     world.finish().await;
 }
 
@@ -180,10 +178,8 @@ async fn a_client_that_leaves_gives_its_calls_up() {
     let slow = call(1, "slow", json!({ "ms": 60_000 }));
     assert_eq!(client.post(&slow.to_string()).await.status, 202);
     let ledger = world.server.ledger();
-    until("the call is under way", || {
-        ledger.started_executions("slow") == 1
-    })
-    .await;
+    let is_so = || ledger.started_executions("slow") == 1;
+    until("the call is under way", is_so).await;
     drop(client);
     until("the server is told", || {
         ledger.messages_received("notifications/cancelled") == 1 && control.session_ids().is_empty()
@@ -205,21 +201,16 @@ async fn an_id_under_way_is_not_taken_again() {
     };
     let slow = with_id(call(1, "slow", json!({ "ms": 60_000 })));
     assert_eq!(client.post(&slow).await.status, 202);
-    until("the call is under way", || {
-        ledger.started_executions("slow") == 1
-    })
-    .await;
+    let is_so = || ledger.started_executions("slow") == 1;
+    until("the call is under way", is_so).await;
     let again = with_id(call(1, "counter", json!({})));
     let written_otherwise = again.replace(r#""/""#, r#""\u002f""#);
     let ping = with_id(json!({ "jsonrpc": "2.0", "method": "ping" }));
     for message in [&again, &written_otherwise, &ping] {
         assert_eq!(client.post(message).await.status, 202);
         let answer = client.heard().await;
-        assert_eq!(
-            (&answer["id"], &answer["error"]["code"]),
-            (&json!("/"), &json!(-32600)),
-            "{message}: {answer}"
-        );
+        let found = (&answer["id"], &answer["error"]["code"]);
+        assert_eq!(found, (&json!("/"), &json!(-32600)), "{message}: {answer}");
     }
     assert_eq!(ledger.executions("counter"), 0);
     let given_up = json!({ "requestId": "/" });
@@ -290,10 +281,8 @@ async fn what_is_wrong_is_refused() {
 
     let place = client.place.clone();
     drop(client);
-    until("its session is ended", || {
-        world.server.control().session_ids().is_empty()
-    })
-    .await;
+    let is_so = || world.server.control().session_ids().is_empty();
+    until("its session is ended", is_so).await;
     let gone = request(address, "POST", &place, &[], &list.to_string()).await;
     assert_eq!(gone.status, 404);
     world.finish().await;
@@ -341,10 +330,8 @@ async fn a_stream_ends_when_the_gateway_stops_but_not_before_its_calls() {
     let slow = call(1, "slow", json!({ "ms": 300 }));
     assert_eq!(client.post(&slow.to_string()).await.status, 202);
     let ledger = world.server.ledger();
-    until("the call is under way", || {
-        ledger.started_executions("slow") == 1
-    })
-    .await;
+    let is_so = || ledger.started_executions("slow") == 1;
+    until("the call is under way", is_so).await;
     world.gateway.drain();
     assert_eq!(client.heard().await["id"], 1);
     assert_eq!(client.stream.event().await, None);

@@ -183,10 +183,8 @@ async fn what_cannot_be_served_gets_its_status() {
     let older = [("MCP-Protocol-Version", "2025-06-18")];
     let ping = json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" });
     let mut pong = client.post_with(&older, &ping).await;
-    assert_eq!(
-        pong.json().await,
-        json!({ "jsonrpc": "2.0", "id": "p", "result": {} })
-    );
+    let found = pong.json().await;
+    assert_eq!(found, json!({ "jsonrpc": "2.0", "id": "p", "result": {} }));
     assert_eq!(world.server.ledger().entries().len(), before);
     // The session is as it was.
     assert_eq!(client.count().await, 2);
@@ -453,10 +451,8 @@ async fn a_client_that_is_done_leaves_nothing_behind() {
     assert_eq!(count(&run.server("through").unwrap()).await, 1);
     run.end().await;
     through.close().await;
-    until("the server holds no session", || {
-        world.server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || world.server.counts().open_sessions == 0;
+    until("the server holds no session", is_so).await;
     assert_eq!(world.warm.server_names(), [LEDGER]);
     world.finish().await;
 }

@@ -180,10 +180,8 @@ async fn list_changes_for_many_come_from_one_stream() {
     let (first, standing) = clients.remove(0);
     drop(standing);
     first.delete().await;
-    until("another took it over", || {
-        control.open_get_streams() == 1 && control.session_ids().len() == 2
-    })
-    .await;
+    let is_so = || control.open_get_streams() == 1 && control.session_ids().len() == 2;
+    until("another took it over", is_so).await;
     control.change_tools();
     for (_, standing) in &mut clients {
         standing.heard("notifications/tools/list_changed").await;
@@ -312,10 +310,8 @@ async fn a_stream_that_was_taken_up_keeps_its_place() {
     let first = old.event().await.unwrap().id.unwrap();
     client.count().await;
     let ledger = world.server.ledger();
-    until("the server has none", || {
-        ledger.messages_received("GET") == 1
-    })
-    .await;
+    let is_so = || ledger.messages_received("GET") == 1;
+    until("the server has none", is_so).await;
     let new = client.get(Some(&first)).await;
     assert_eq!(new.status, 200);
     assert!(old.event().await.is_none(), "the new one has the rest");

@@ -84,16 +84,12 @@ async fn no_change_is_taken_for_one_that_was_told() {
     assert!(listed["result"].is_object(), "{listed}");
     let before = times(&of_second, TOOLS_CHANGED);
     control.change_tools();
-    until("the next was heard", || {
-        times(&of_second, TOOLS_CHANGED) == before + 1
-    })
-    .await;
+    let is_so = || times(&of_second, TOOLS_CHANGED) == before + 1;
+    until("the next was heard", is_so).await;
     for expected in 2..=4 {
         control.change_tools();
-        until("each was heard", || {
-            times(&of_second, TOOLS_CHANGED) == before + expected
-        })
-        .await;
+        let is_so = || times(&of_second, TOOLS_CHANGED) == before + expected;
+        until("each was heard", is_so).await;
     }
     all_heard(&control, [&of_first, &of_second]).await;
     assert_eq!(times(&of_second, TOOLS_CHANGED), before + 4);
@@ -108,9 +104,7 @@ async fn asked_again(world: &World, streams: usize) {
     let before = ledger.messages_received("GET");
     world.server.control().forget_sessions();
     while ledger.messages_received("GET") < before + streams {
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_millis(100)).await;
-        tokio::time::resume();
+        pass(Duration::from_millis(100)).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -236,10 +230,8 @@ async fn one_more_session_of_a_key_is_no_change_of_lists() {
     let log = Log::of(client.get(None).await);
     streams_held(&control, 1).await;
     let calls = at_once(&client, 3);
-    until("all are under way", || {
-        ledger.started_executions("slow") == 3
-    })
-    .await;
+    let is_so = || ledger.started_executions("slow") == 3;
+    until("all are under way", is_so).await;
     assert_eq!(control.session_ids().len(), 3);
     until("it is heard", || {
         say(&control, PROMPTS_CHANGED);
@@ -262,10 +254,8 @@ async fn an_order_is_known_to_all_sessions_of_a_key() {
     let client = world.greet_as_alice(PATH).await;
     let log = Log::of(client.get(None).await);
     let calls = at_once(&client, 3);
-    until("all are under way", || {
-        ledger.started_executions("slow") == 3
-    })
-    .await;
+    let is_so = || ledger.started_executions("slow") == 3;
+    until("all are under way", is_so).await;
     subscribe(&client).await;
     let wanted = json!({ "level": "error" });
     let answer = ask(&client, "logging/setLevel", wanted).await;

@@ -14,9 +14,7 @@ const URI: &str = "note:///a";
 
 /// Lets time pass, and whoever waits for it act.
 async fn pass(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
+    crate::fixture::pass(time).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
 
@@ -104,7 +102,7 @@ async fn a_run_that_somebody_listens_to_does_not_rest() {
         policy.keep_alive = Duration::ZERO;
         policy.health_check_interval = Duration::from_secs(100 * 3600);
     });
-    world.warm.add_server(quiet).unwrap();
+    world.add_server(quiet);
     let control = world.server.control();
     let (client, mut standing) = listener(&world, PATH).await;
     for _ in 0..40 {
@@ -164,10 +162,8 @@ async fn a_question_ends_with_the_session_of_the_client_that_was_asked() {
         control.send_server_request("elicitation/create", &params);
         standing.heard("elicitation/create").await;
         client.delete().await;
-        until("the server is told", || {
-            ledger.messages_received("(response)") == asked
-        })
-        .await;
+        let is_so = || ledger.messages_received("(response)") == asked;
+        until("the server is told", is_so).await;
     }
     world.finish().await;
 }
@@ -180,11 +176,8 @@ async fn a_client_that_only_holds_its_stream_hears_of_lists() {
     let (control, ledger) = (world.server.control(), world.server.ledger());
     world.greet_as_alice(PATH).await.delete().await;
     let client = world.greet_as_alice(PATH).await;
-    assert_eq!(
-        ledger.messages_received("initialize"),
-        1,
-        "it came from memory"
-    );
+    let received = ledger.messages_received("initialize");
+    assert_eq!(received, 1, "it came from memory");
     let mut standing = client.get(None).await;
     pass_until("it is listened to", || control.open_get_streams() == 1).await;
     control.change_tools();
@@ -258,10 +251,8 @@ async fn what_a_client_asked_for_is_known_after_it_was_forgotten() {
         pass(Duration::from_secs(20)).await;
     }
     assert_eq!(client.delete().await.status, 204);
-    until("it is taken back", || {
-        ledger.messages_received("resources/unsubscribe") == 1
-    })
-    .await;
+    let is_so = || ledger.messages_received("resources/unsubscribe") == 1;
+    until("it is taken back", is_so).await;
     other.delete().await;
     world.finish().await;
 }

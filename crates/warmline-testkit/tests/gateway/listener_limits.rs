@@ -11,26 +11,23 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
 use warmline_gateway::{StartError, TlsFiles};
 
+use super::ops::scraped;
 use super::raw_client::{call, initialize, post, send, send_on};
-use super::raw_http;
 
 const PATH: &str = "/servers/ledger/mcp";
 
 async fn limited(change: impl FnOnce(&mut ListenerLimits)) -> World {
     World::knowing(Personality::legacy(), |options, vault| {
-        let mut limits = ListenerLimits::default();
-        change(&mut limits);
-        GatewayOptions {
-            auth: Auth::tokens(vec![BearerToken::from_text(vault, "alice", "alice")]),
-            limits,
-            ..options
-        }
+        let mut options = watched(known(options, vault, &["alice"]));
+        change(&mut options.limits);
+        options
     })
     .await
 }
 
 fn greeting() -> String {
-    post(PATH, &[("Authorization", "Bearer alice")], &initialize())
+    let shown = [("Authorization", "Bearer token-of-alice")];
+    post(PATH, &shown, &initialize())
 }
 
 /// P43, reliability T16, reliability F83: over a limit of connections the answer is no, at once, and a
@@ -122,16 +119,11 @@ async fn an_overloaded_gateway_says_so_early() {
 #[tokio::test]
 async fn slow_clients_are_told_and_left() {
     let (book, _guard) = Logbook::open();
-    let world = World::knowing(Personality::legacy(), |options, vault| GatewayOptions {
-        auth: Auth::tokens(vec![BearerToken::from_text(vault, "alice", "alice")]),
-        ops: Some(([127, 0, 0, 1], 0).into()),
-        limits: ListenerLimits {
-            head_timeout: Duration::from_millis(200),
-            body_timeout: Duration::from_millis(200),
-            idle_timeout: Duration::from_millis(200),
-            ..ListenerLimits::default()
-        },
-        ..options
+    let soon = Duration::from_millis(200);
+    let world = limited(|limits| {
+        limits.head_timeout = soon;
+        limits.body_timeout = soon;
+        limits.idle_timeout = soon;
     })
     .await;
     let at = world.gateway.address();
@@ -151,27 +143,18 @@ async fn slow_clients_are_told_and_left() {
         assert_eq!(told.json()["error"]["code"], -32600);
         assert_eq!(told.header("connection"), Some("close"));
     }
-    let ops = world.gateway.ops_address().unwrap();
-    let counted = raw_http::request(ops, "GET", "/metrics", &[], "")
-        .await
-        .whole()
-        .await;
-    let mut counted = counted.lines();
-    let counted = counted.find(|line| line.contains("refused_total{reason=\"too-slow\"}"));
-    assert!(
-        counted.is_some_and(|line| line.ends_with(" 2")),
-        "{counted:?}"
-    );
-    let lines = book.lines();
-    let told = |line: &&String| line.contains("reason=\"too-slow\" status=408");
-    assert_eq!(lines.iter().filter(told).count(), 2, "{lines:#?}");
+    let page = scraped(&world.gateway).await;
+    let refused = page.number("warmline_gateway_refused_total", &[("reason", "too-slow")]);
+    assert_eq!(refused, 2.0);
+    let told = book.lines_with("reason=\"too-slow\" status=408");
+    assert_eq!(told.len(), 2, "{:#?}", book.lines());
     world.finish().await;
 }
 
 /// A head with these headers.
 fn with(headers: &str) -> String {
     format!(
-        "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n\
+        "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token-of-alice\r\n\
          Content-Type: application/json\r\n{headers}\r\n\r\n"
     )
 }
@@ -346,23 +329,18 @@ async fn a_certificate_is_read_again_when_it_changed() {
     let (files, first) = write_certificate(folder.path());
     let tls = files.clone();
     let world = World::knowing(Personality::legacy(), |options, vault| GatewayOptions {
-        auth: Auth::tokens(vec![BearerToken::from_text(vault, "alice", "alice")]),
         tls: Some(tls),
-        ..options
+        ..known(options, vault, &["alice"])
     })
     .await;
     assert_eq!(secure(&world, &first).await, Some(200));
     let plain = send(world.gateway.address(), &greeting()).await;
     assert_eq!(plain.status, 0, "nothing is said in the clear");
     fs::write(&files.key, "no key").unwrap();
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(2)).await;
-    tokio::time::resume();
+    pass(Duration::from_secs(2)).await;
     assert_eq!(secure(&world, &first).await, Some(200), "the old one stays");
     let (_, second) = write_certificate(folder.path());
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(2)).await;
-    tokio::time::resume();
+    pass(Duration::from_secs(2)).await;
     assert_eq!(secure(&world, &second).await, Some(200));
     assert_eq!(secure(&world, &first).await, None);
     world.finish().await;

@@ -4,23 +4,18 @@ use crate::prelude::*;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::ops::{scraped, watched};
+use super::ops::scraped;
 use super::raw_client::{Reply, initialize, post, reply, send};
 
 const PATH: &str = "/servers/ledger/mcp";
-const ALICE: (&str, &str) = ("Authorization", "Bearer alice");
+const ALICE: (&str, &str) = ("Authorization", "Bearer token-of-alice");
 
 async fn world() -> World {
     World::knowing(Personality::legacy(), |options, vault| {
-        watched(GatewayOptions {
-            auth: Auth::tokens(vec![BearerToken::from_text(vault, "alice", "alice")]),
-            max_request: 4 << 10,
-            limits: ListenerLimits {
-                max_head: 16 << 10,
-                ..ListenerLimits::default()
-            },
-            ..options
-        })
+        let mut options = watched(known(options, vault, &["alice"]));
+        options.max_request = 4 << 10;
+        options.limits.max_head = 16 << 10;
+        options
     })
     .await
 }
@@ -146,9 +141,8 @@ async fn a_head_may_be_as_large_as_it_is_configured_and_no_larger() {
     let page = scraped(&world.gateway).await;
     let refused = page.number("warmline_gateway_refused_total", &[("reason", "head")]);
     assert_eq!(refused, 2.0);
-    let lines = book.lines();
-    let told = lines.iter().filter(|line| line.contains("request refused"));
-    let told: Vec<_> = told.filter(|line| line.contains("431")).collect();
-    assert_eq!(told.len(), 1, "{lines:?}");
+    let refused = book.lines_with("request refused");
+    let too_large = refused.iter().filter(|line| line.contains("431"));
+    assert_eq!(too_large.count(), 1, "{refused:?}");
     world.finish().await;
 }

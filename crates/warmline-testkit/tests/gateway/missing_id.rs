@@ -168,10 +168,8 @@ async fn a_notice_to_a_server_that_is_denied_goes_no_further() {
         .await;
     client.call("a__counter", json!({})).await;
     assert_eq!(client.post(&notice(CHANGED)).await.status, 202);
-    until("the one that may be used heard it", || {
-        world.server("a").ledger().messages_received(CHANGED) == 1
-    })
-    .await;
+    let is_so = || world.server("a").ledger().messages_received(CHANGED) == 1;
+    until("the one that may be used heard it", is_so).await;
     assert_eq!(world.server("b").ledger().entries().len(), 0);
     world.finish().await;
 }

@@ -50,7 +50,7 @@ async fn a_burst_of_a_program_is_heard_whole() {
     let world = World::new(Personality::legacy()).await;
     let ledger = env!("CARGO_BIN_EXE_warmline-ledger");
     let child = Server::stdio("child", [ledger, "--stdio", "--personality", "legacy"]);
-    world.warm.add_server(child).unwrap();
+    world.add_server(child);
     let client = Legacy::greet(&world, CHILD, NEWEST, json!({})).await;
     hears_all(client.post(&burst()).await).await;
     client.delete().await;

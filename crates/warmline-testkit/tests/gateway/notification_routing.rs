@@ -403,11 +403,8 @@ async fn what_comes_while_a_list_is_read_for_all_is_for_whoever_listens() {
     let mut all = vec!["elicitation/create"];
     all.extend(ALL);
     assert_eq!(standing.heard(), all);
-    assert_eq!(
-        ledger.messages_received("(response)"),
-        0,
-        "nobody answered for it"
-    );
+    let received = ledger.messages_received("(response)");
+    assert_eq!(received, 0, "nobody answered for it");
     listing.abort();
     control.clear_faults();
     client.delete().await;

@@ -4,23 +4,17 @@ use crate::prelude::*;
 
 use std::collections::BTreeSet;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use warmline_engine::metrics::{METRICS, SampleValue as Counted};
 use warmline_engine::relay::RelayHandle as _;
 use warmline_gateway::StartError;
 use warmline_testkit::{ConnectionEnd, CutPoint};
 
+use super::fixture::count;
 use super::prometheus_text::Scraped;
 use super::raw_http;
 
 const PATH: &str = "/servers/ledger/mcp";
-
-pub(crate) fn watched(options: GatewayOptions) -> GatewayOptions {
-    GatewayOptions {
-        ops: Some(([127, 0, 0, 1], 0).into()),
-        ..options
-    }
-}
 
 async fn world() -> World {
     World::with(Personality::legacy(), watched).await
@@ -31,7 +25,7 @@ fn ops(gateway: &Gateway) -> SocketAddr {
 }
 
 async fn page(gateway: &Gateway, path: &str) -> (u16, String) {
-    let mut response = raw_http::request(ops(gateway), "GET", path, &[], "").await;
+    let mut response = raw_http::get(ops(gateway), path).await;
     (response.status, response.whole().await)
 }
 
@@ -39,6 +33,13 @@ pub(crate) async fn scraped(gateway: &Gateway) -> Scraped {
     let (status, text) = page(gateway, "/metrics").await;
     assert_eq!(status, 200);
     Scraped::read(&text)
+}
+
+/// A gateway with its pages in front of these servers.
+async fn watched_gateway(servers: impl IntoIterator<Item = Server>) -> (Warmline, Gateway) {
+    let warm = Warmline::builder().servers(servers).build().unwrap();
+    let gateway = Gateway::start(warm.clone(), watched(local())).await;
+    (warm, gateway.unwrap())
 }
 
 async fn json_of(gateway: &Gateway, path: &str) -> (u16, Value) {
@@ -51,23 +52,14 @@ async fn json_of(gateway: &Gateway, path: &str) -> (u16, Value) {
 #[tokio::test]
 async fn ready_until_it_goes_down_and_alive_until_the_end() {
     let dead = Server::http(LEDGER, "http://127.0.0.1:1/mcp");
-    let warm = Warmline::builder().server(dead).build().unwrap();
-    let listening = GatewayOptions {
-        auth: Auth::None,
-        ..local()
-    };
-    let gateway = Gateway::start(warm.clone(), watched(listening))
-        .await
-        .unwrap();
+    let (warm, gateway) = watched_gateway([dead]).await;
     let tried = warm.server(LEDGER).unwrap().ping().await;
     assert!(tried.is_err());
     assert_eq!(page(&gateway, "/livez").await, (200, "ok\n".to_owned()));
     let (status, ready) = json_of(&gateway, "/readyz").await;
     assert_eq!((status, &ready["ready"]), (200, &json!(true)));
-    assert_eq!(
-        ready["servers"],
-        json!([{ "server": LEDGER, "state": "degraded" }])
-    );
+    let expected = json!([{ "server": LEDGER, "state": "degraded" }]);
+    assert_eq!(ready["servers"], expected);
     gateway.drain();
     let (status, ready) = json_of(&gateway, "/readyz").await;
     assert_eq!((status, &ready["why"]), (503, &json!("draining")));
@@ -75,10 +67,8 @@ async fn ready_until_it_goes_down_and_alive_until_the_end() {
     let addresses = [gateway.address(), ops(&gateway)];
     gateway.stop().await;
     for address in addresses {
-        until("nobody is let in, and the pages are gone", || {
-            std::net::TcpStream::connect(address).is_err()
-        })
-        .await;
+        let is_so = || std::net::TcpStream::connect(address).is_err();
+        until("nobody is let in, and the pages are gone", is_so).await;
     }
     warm.close().await;
 }
@@ -131,12 +121,9 @@ async fn the_pages_are_read_by_machines_and_not_by_browsers() {
 
 /// The status of a page that is asked for by this name.
 async fn called(at: SocketAddr, host: &str) -> u16 {
-    let mut socket = TcpStream::connect(at).await.unwrap();
-    let request = format!("GET /livez HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    socket.read_to_string(&mut text).await.unwrap();
-    text.split(' ').nth(1).unwrap().parse().unwrap()
+    let named = [("Host", host)];
+    let response = raw_http::request(at, "GET", "/livez", &named, "").await;
+    response.status
 }
 
 /// The names by which clients may call are the door's. Where other machines may look at the pages,
@@ -210,11 +197,8 @@ async fn the_page_of_numbers_says_what_the_engine_counted() {
         let name = format!("warmline_{}", number.name);
         match &number.value {
             Counted::Count(count) => {
-                assert_eq!(
-                    page.number(&name, &labels),
-                    *count as f64,
-                    "{name} {labels:?}"
-                );
+                let found = page.number(&name, &labels);
+                assert_eq!(found, *count as f64, "{name} {labels:?}");
             },
             Counted::Histogram(spread) => {
                 let of_family = &page.families[&name];
@@ -244,22 +228,16 @@ fn metric_of(name: &str) -> &'static warmline_engine::metrics::Metric {
 #[tokio::test]
 async fn no_caller_makes_a_series() {
     let names: Vec<String> = (0..20).map(|number| format!("person-{number}")).collect();
-    let of = names.clone();
-    let world = World::knowing(Personality::legacy(), move |options, vault| {
-        let tokens = of
-            .iter()
-            .map(|name| BearerToken::from_text(vault, name, name));
-        watched(GatewayOptions {
-            auth: Auth::tokens(tokens.collect()),
-            ..options
-        })
+    let people: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = World::knowing(Personality::legacy(), |options, vault| {
+        watched(known(options, vault, &people))
     })
     .await;
     let mut before = BTreeSet::new();
     for (place, name) in names.iter().enumerate() {
         let path = format!("/runs/run-of-{name}/servers/{LEDGER}/mcp");
-        let shown = vec![("Authorization".to_owned(), format!("Bearer {name}"))];
-        let client = Legacy::greet_with(&world, &path, "2025-11-25", json!({}), shown).await;
+        let more = bearer(name);
+        let client = Legacy::greet_with(&world, &path, "2025-11-25", json!({}), more).await;
         client.count().await;
         client.call(&format!("tool-of-{name}"), json!({})).await;
         let odd = json!({ "jsonrpc": "2.0", "id": 1, "method": format!("made-up/{name}") });
@@ -282,10 +260,8 @@ async fn no_caller_makes_a_series() {
     }
     for path in ["/metrics", "/servers", "/readyz"] {
         let (_, text) = page(&world.gateway, path).await;
-        assert!(
-            !text.contains("person") && !text.contains("run-of"),
-            "{text}"
-        );
+        let holds = !text.contains("person") && !text.contains("run-of");
+        assert!(holds, "{text}");
     }
     world.finish().await;
 }
@@ -296,11 +272,7 @@ async fn no_caller_makes_a_series() {
 async fn a_required_server_that_fails_makes_the_gateway_unready() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let needed = Server::http(LEDGER, server.url()).required(true);
-    let warm = Warmline::builder().server(needed).build().unwrap();
-    let listening = local();
-    let gateway = Gateway::start(warm.clone(), watched(listening.clone()))
-        .await
-        .unwrap();
+    let (warm, gateway) = watched_gateway([needed]).await;
     let met = server.ledger().messages_received("initialize");
     assert_eq!(met, 1, "it was met before anybody called");
     let (status, ready) = json_of(&gateway, "/readyz").await;
@@ -310,13 +282,10 @@ async fn a_required_server_that_fails_makes_the_gateway_unready() {
     let tried = run.server(LEDGER).unwrap().call("counter", json!({})).await;
     assert!(tried.is_err());
     let (status, ready) = json_of(&gateway, "/readyz").await;
-    assert_eq!(
-        (status, &ready["why"]),
-        (503, &json!("required")),
-        "{ready}"
-    );
+    let found = (status, &ready["why"]);
+    assert_eq!(found, (503, &json!("required")), "{ready}");
     gateway.stop().await;
-    let refused = Gateway::start(warm.clone(), listening).await.unwrap_err();
+    let refused = Gateway::start(warm.clone(), local()).await.unwrap_err();
     assert!(
         matches!(refused, StartError::RequiredServer(ref error) if error.server() == Some(LEDGER))
     );
@@ -328,29 +297,14 @@ async fn a_required_server_that_fails_makes_the_gateway_unready() {
 #[tokio::test]
 async fn the_page_of_servers_says_how_each_one_stands() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = Warmline::builder()
-        .servers([
-            Server::http(LEDGER, server.url()),
-            Server::http("dead", "http://127.0.0.1:1/mcp?key=hidden-query"),
-            Server::http("never", "http://127.0.0.1:1/mcp"),
-        ])
-        .build()
-        .unwrap();
-    let listening = GatewayOptions {
-        auth: Auth::None,
-        ..local()
-    };
-    let gateway = Gateway::start(warm.clone(), watched(listening))
-        .await
-        .unwrap();
+    let (warm, gateway) = watched_gateway([
+        Server::http(LEDGER, server.url()),
+        Server::http("dead", "http://127.0.0.1:1/mcp?key=hidden-query"),
+        Server::http("never", "http://127.0.0.1:1/mcp"),
+    ])
+    .await;
     let run = warm.named_run("r").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
-    ledger
-        .call("counter", json!({}))
-        .await
-        .unwrap()
-        .ok()
-        .unwrap();
+    count(&run.server(LEDGER).unwrap()).await;
     let dead = run.server("dead").unwrap();
     for _ in 0..6 {
         dead.ping().await.unwrap_err();
@@ -372,10 +326,8 @@ async fn the_page_of_servers_says_how_each_one_stands() {
     assert_eq!(failure["code"], "cannot-reach", "{said}");
     assert!(failure["in_a_row"].as_u64().unwrap() >= 5, "{said}");
     assert!(failure["at"].as_u64().unwrap() > 1_700_000_000, "{said}");
-    assert!(
-        failure["what"].is_null(),
-        "strangers get words of ours: {said}"
-    );
+    let holds = failure["what"].is_null();
+    assert!(holds, "strangers get words of ours: {said}");
     assert!(!said.to_string().contains("hidden-query"));
     run.end().await;
     gateway.stop().await;
@@ -386,22 +338,10 @@ async fn the_page_of_servers_says_how_each_one_stands() {
 #[tokio::test]
 async fn a_server_that_calls_find_dead_is_ill_and_well_again_when_one_is_answered() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = Warmline::builder().server(Server::http(LEDGER, server.url()));
-    let warm = warm.build().unwrap();
-    let listening = GatewayOptions {
-        auth: Auth::None,
-        ..local()
-    };
-    let gateway = Gateway::start(warm.clone(), watched(listening));
-    let gateway = gateway.await.unwrap();
+    let (warm, gateway) = watched_gateway([Server::http(LEDGER, server.url())]).await;
     let run = warm.named_run("r").unwrap();
     let ledger = run.server(LEDGER).unwrap();
-    ledger
-        .call("counter", json!({}))
-        .await
-        .unwrap()
-        .ok()
-        .unwrap();
+    count(&ledger).await;
     server.stop();
     ledger.call("counter", json!({})).await.unwrap_err();
     let (_, said) = json_of(&gateway, "/servers").await;
@@ -409,12 +349,7 @@ async fn a_server_that_calls_find_dead_is_ill_and_well_again_when_one_is_answere
     assert_eq!(shown["state"], "degraded", "{said}");
     assert_eq!(shown["last_failure"]["reason"], "connect-refused", "{said}");
     server.start_again().unwrap();
-    ledger
-        .call("counter", json!({}))
-        .await
-        .unwrap()
-        .ok()
-        .unwrap();
+    count(&ledger).await;
     let (_, said) = json_of(&gateway, "/servers").await;
     assert_eq!(said["servers"][0]["state"], "ok", "{said}");
     run.end().await;
@@ -438,11 +373,9 @@ fn has_all_of_ours(page: &Scraped) {
 #[tokio::test]
 async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
     let world = World::knowing(Personality::legacy(), |options, vault| {
-        let token = BearerToken::from_text(vault, "alice", "token-of-alice");
         let mut options = watched(GatewayOptions {
-            auth: Auth::tokens(vec![token]),
             max_request: 1_000,
-            ..options
+            ..known(options, vault, &["alice"])
         });
         options.limits.max_auth_failures_per_minute = 2;
         options

@@ -11,7 +11,7 @@ const PATH: &str = "/servers/ledger/mcp";
 /// How the one server stands, by the page that tells whether we are ready.
 async fn stands(world: &World) -> String {
     let ops = world.gateway.ops_address().unwrap();
-    let mut response = raw_http::request(ops, "GET", "/readyz", &[], "").await;
+    let mut response = raw_http::get(ops, "/readyz").await;
     let ready: Value = response.json().await;
     assert_eq!((response.status, &ready["ready"]), (200, &json!(true)));
     assert_eq!(ready["servers"][0]["server"], LEDGER);
@@ -24,9 +24,7 @@ async fn comes_to_stand(world: &World, expected: &str) {
         if stands(world).await == expected {
             return;
         }
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(10)).await;
-        tokio::time::resume();
+        pass(Duration::from_secs(10)).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("it never came to be {expected}");
@@ -36,11 +34,7 @@ async fn comes_to_stand(world: &World, expected: &str) {
 /// as well, though nobody calls it, and one that came back is.
 #[tokio::test]
 async fn readiness_tells_the_truth_about_sessions_that_died() {
-    let world = World::with(Personality::legacy(), |mut options| {
-        options.ops = Some(([127, 0, 0, 1], 0).into());
-        options
-    })
-    .await;
+    let world = World::with(Personality::legacy(), watched).await;
     assert_eq!(stands(&world).await, "untried");
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
     client.count().await;
@@ -57,14 +51,9 @@ async fn readiness_tells_the_truth_about_sessions_that_died() {
 
 /// One call of a server by hand.
 async fn echo(world: &World, server: &str) -> Value {
-    let headers = [
-        ("Content-Type", "application/json"),
-        ("Accept", "application/json, text/event-stream"),
-    ];
     let path = format!("/servers/{server}/mcp");
-    let body = call(1, "echo", json!({})).to_string();
-    let at = world.gateway.address();
-    let mut reply = raw_http::request(at, "POST", &path, &headers, &body).await;
+    let message = call(1, "echo", json!({}));
+    let mut reply = raw_http::post(world.gateway.address(), &path, &[], &message).await;
     reply.answer().await
 }
 
@@ -82,17 +71,13 @@ async fn a_missing_credential_is_told_and_shown() {
     let by_command = Server::http("command", ledger.url()).bearer(Secret::command(shell));
     let by_file = Server::http(LEDGER, ledger.url()).bearer(Secret::file(&file));
     let built = Warmline::builder().servers([by_file, by_command]);
-    let world = World::around(ledger, built.build().unwrap(), |mut options, _| {
-        options.ops = Some(([127, 0, 0, 1], 0).into());
-        options
+    let world = World::around(ledger, built.build().unwrap(), |options, _| {
+        watched(options)
     })
     .await;
     let failure = async |name: &str| {
         let ops = world.gateway.ops_address().unwrap();
-        let page: Value = raw_http::request(ops, "GET", "/servers", &[], "")
-            .await
-            .json()
-            .await;
+        let page: Value = raw_http::get(ops, "/servers").await.json().await;
         let servers = page["servers"].as_array().unwrap().clone();
         let mut servers = servers.into_iter();
         let server = servers.find(|server| server["server"] == name).unwrap();
@@ -107,13 +92,10 @@ async fn a_missing_credential_is_told_and_shown() {
         let (state, last) = failure(name).await;
         assert_eq!(last["code"], "credential-unavailable", "{name}");
         assert_eq!((&state, &last["in_a_row"]), (&json!("degraded"), &json!(3)));
-        let lines = book.lines();
-        let of_it = |line: &&String| {
-            line.starts_with("WARN") && line.contains(&format!("server=\"{name}\""))
-        };
-        let told: Vec<_> = lines.iter().filter(of_it).collect();
+        let mut told = book.lines_with(&format!("server=\"{name}\""));
+        told.retain(|line| line.starts_with("WARN"));
         let [line] = told.as_slice() else {
-            panic!("not one line of {name}: {lines:#?}");
+            panic!("not one line of {name}: {:#?}", book.lines());
         };
         assert!(line.contains("credential-unavailable"), "{line}");
     }

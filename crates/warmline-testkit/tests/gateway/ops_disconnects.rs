@@ -7,7 +7,8 @@ use std::time::Instant;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 
-use super::prometheus_text::Scraped;
+use super::ops::scraped;
+use super::raw_client::{self, initialize};
 use super::raw_http;
 
 const PATH: &str = "/servers/ledger/mcp";
@@ -25,18 +26,8 @@ async fn world(personality: Personality) -> World {
 
 /// Waits until a number is this.
 pub(super) async fn becomes(world: &World, name: &str, label: (&str, &str), expected: f64) {
-    let ops = world.gateway.ops_address().unwrap();
-    let looking = async {
-        loop {
-            let page = raw_http::request(ops, "GET", "/metrics", &[], "")
-                .await
-                .whole()
-                .await;
-            if Scraped::read(&page).number(name, &[label]) == expected {
-                return;
-            }
-        }
-    };
+    let number = async || scraped(&world.gateway).await.number(name, &[label]);
+    let looking = async { while number().await != expected {} };
     let found = tokio::time::timeout(Duration::from_secs(20), looking).await;
     assert!(found.is_ok(), "{name} {label:?} becomes {expected}");
 }
@@ -54,14 +45,13 @@ async fn gave_one_up(world: &World) {
     assert_eq!(counted("unknown"), 0);
 }
 
-/// Sends a call, and gives the connection back before anything is read.
-async fn ask(world: &World, headers: &[(&str, &str)], message: &Value) -> TcpStream {
-    ask_at(world, PATH, headers, message).await
+/// Sends a message of a client, and gives the connection back before anything is read.
+pub(super) async fn ask(client: &Legacy, message: &Value) -> TcpStream {
+    send(client.address, &client.path, &client.session(), message).await
 }
 
-/// The same at a path.
-pub(super) async fn ask_at(
-    world: &World,
+async fn send(
+    address: SocketAddr,
     path: &str,
     headers: &[(&str, &str)],
     message: &Value,
@@ -69,18 +59,9 @@ pub(super) async fn ask_at(
     // As little as the system allows is taken off the gateway's hands.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
-    let mut socket = socket.connect(world.gateway.address()).await.unwrap();
-    let body = message.to_string();
-    let mut head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n");
-    let usual = [
-        ("Content-Type", "application/json"),
-        ("Accept", "application/json, text/event-stream"),
-    ];
-    for (name, value) in usual.iter().chain(headers) {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
-    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut socket = socket.connect(address).await.unwrap();
+    let text = raw_client::post(path, headers, message).replace("Connection: close\r\n", "");
+    socket.write_all(text.as_bytes()).await.unwrap();
     socket
 }
 
@@ -90,16 +71,7 @@ pub(super) async fn ask_at(
 async fn a_legacy_call_goes_on_without_its_client_and_is_counted() {
     let world = world(Personality::legacy()).await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    let headers = [
-        ("Mcp-Session-Id", client.ticket.as_str()),
-        ("MCP-Protocol-Version", "2025-11-25"),
-    ];
-    let asked = ask(
-        &world,
-        &headers,
-        &raw_http::call(5, "slow", json!({ "ms": 200 })),
-    )
-    .await;
+    let asked = ask(&client, &raw_http::call(5, "slow", json!({ "ms": 200 }))).await;
     world.under_way("slow", 1).await;
     drop(asked);
     becomes(&world, LEFT, ("then", "goes-on"), 1.0).await;
@@ -123,7 +95,7 @@ async fn a_modern_call_is_cancelled_by_leaving_and_counted() {
         ("Mcp-Method", "tools/call"),
         ("Mcp-Name", "slow"),
     ];
-    let asked = ask(&world, &headers, &message).await;
+    let asked = send(world.gateway.address(), PATH, &headers, &message).await;
     world.under_way("slow", 1).await;
     drop(asked);
     becomes(&world, LEFT, ("then", "cancelled"), 1.0).await;
@@ -137,20 +109,13 @@ async fn a_modern_call_is_cancelled_by_leaving_and_counted() {
 async fn what_clients_give_up_is_counted_apart() {
     let legacy = world(Personality::legacy()).await;
     let client = Legacy::greet(&legacy, PATH, "2025-11-25", json!({})).await;
-    let headers = [
-        ("Mcp-Session-Id", client.ticket.as_str()),
-        ("MCP-Protocol-Version", "2025-11-25"),
-    ];
     let slow = raw_http::call(5, "slow", json!({ "ms": 60_000 }));
-    let asked = ask(&legacy, &headers, &slow).await;
-    until("it is called", || {
-        legacy.server.ledger().started_executions("slow") == 1
-    })
-    .await;
+    let asked = ask(&client, &slow).await;
+    legacy.under_way("slow", 1).await;
     let given_up = json!({
         "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 5 },
     });
-    let telling = ask(&legacy, &headers, &given_up).await;
+    let telling = ask(&client, &given_up).await;
     gave_one_up(&legacy).await;
     drop((asked, telling));
     legacy.finish().await;
@@ -170,7 +135,7 @@ async fn what_clients_give_up_is_counted_apart() {
         ("MCP-Protocol-Version", "2026-07-28"),
         ("Mcp-Method", "subscriptions/listen"),
     ];
-    let asked = ask(&modern, &headers, &listen).await;
+    let asked = send(modern.gateway.address(), PATH, &headers, &listen).await;
     until("it listens", || modern.server.control().open_listens() == 1).await;
     drop(asked);
     gave_one_up(&modern).await;
@@ -183,16 +148,8 @@ async fn what_clients_give_up_is_counted_apart() {
 async fn a_reply_that_a_slow_reader_never_took_is_counted() {
     let world = world(Personality::legacy()).await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    let headers = [
-        ("Mcp-Session-Id", client.ticket.as_str()),
-        ("MCP-Protocol-Version", "2025-11-25"),
-    ];
-    let asked = ask(
-        &world,
-        &headers,
-        &raw_http::call(5, "big", json!({ "bytes": 12 << 20 })),
-    )
-    .await;
+    let big = raw_http::call(5, "big", json!({ "bytes": 12 << 20 }));
+    let asked = ask(&client, &big).await;
     becomes(&world, DROPPED, ("why", "stalled"), 1.0).await;
     assert_eq!(world.server.ledger().executions("big"), 1);
     drop(asked);
@@ -205,23 +162,15 @@ async fn clients_that_read_nothing_do_not_fill_the_log() {
     let (book, _guard) = Logbook::open();
     let world = world(Personality::legacy()).await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    let headers = [
-        ("Mcp-Session-Id", client.ticket.as_str()),
-        ("MCP-Protocol-Version", "2025-11-25"),
-    ];
     let began = Instant::now();
     for id in 1_i32..=3 {
         let message = raw_http::call(id.into(), "big", json!({ "bytes": 4 << 20 }));
-        let unread = ask(&world, &headers, &message).await;
+        let unread = ask(&client, &message).await;
         becomes(&world, DROPPED, ("why", "stalled"), f64::from(id)).await;
         drop(unread);
     }
-    let lines = book.lines();
-    let told = |level: &str| {
-        let said =
-            |line: &&String| line.contains("client stopped reading") && line.starts_with(level);
-        lines.iter().filter(said).count()
-    };
+    let lines = book.lines_with("client stopped reading");
+    let told = |level: &str| lines.iter().filter(|line| line.starts_with(level)).count();
     let most = 1 + began.elapsed().as_secs() / 10;
     let (aloud, quietly) = (told("INFO"), told("DEBUG"));
     assert_eq!(aloud + quietly, 3, "{lines:#?}");
@@ -235,25 +184,15 @@ async fn clients_that_read_nothing_do_not_fill_the_log() {
 #[tokio::test]
 async fn who_watches_a_gateway_that_goes_has_time_to_notice() {
     let world = world(Personality::legacy()).await;
-    let (at, ops) = (
-        world.gateway.address(),
-        world.gateway.ops_address().unwrap(),
-    );
-    let ready = async || {
-        raw_http::request(ops, "GET", "/readyz", &[], "")
-            .await
-            .status
-    };
+    let ops = world.gateway.ops_address().unwrap();
+    let ready = async || raw_http::get(ops, "/readyz").await.status;
     assert_eq!(ready().await, 200);
     assert_eq!(world.gateway.announce_shutdown(), Duration::from_secs(3));
     assert_eq!(ready().await, 503);
-    let greeting = super::raw_client::post(PATH, &[], &super::raw_client::initialize());
-    let greeting = greeting.replace("Connection: close\r\n", "");
-    let reply = super::raw_client::send(at, &greeting).await;
-    assert_eq!(
-        (reply.status, reply.header("connection")),
-        (200, Some("close"))
-    );
+    let greeting = raw_client::post(PATH, &[], &initialize()).replace("Connection: close\r\n", "");
+    let reply = raw_client::send(world.gateway.address(), &greeting).await;
+    let header = (reply.status, reply.header("connection"));
+    assert_eq!(header, (200, Some("close")));
     world.finish().await;
 }
 
@@ -270,13 +209,9 @@ async fn a_call_that_goes_on_counts_until_it_is_over() {
     })
     .await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    let headers = [
-        ("Mcp-Session-Id", client.ticket.as_str()),
-        ("MCP-Protocol-Version", "2025-11-25"),
-    ];
     let pad = "x".repeat(64 << 10);
     let silent = raw_http::call(5, "slow", json!({ "ms": 5_000, "pad": pad }));
-    let asked = ask(&world, &headers, &silent).await;
+    let asked = ask(&client, &silent).await;
     let mut told = raw_http::call(
         6,
         "progress",
@@ -285,15 +220,12 @@ async fn a_call_that_goes_on_counts_until_it_is_over() {
     told["params"]["_meta"] = json!({ "progressToken": 1 });
     let streamed = client.post(&told).await;
     assert_eq!(streamed.header("content-type"), Some("text/event-stream"));
-    until("both run", || {
-        let ledger = world.server.ledger();
-        ledger.started_executions("slow") == 1 && ledger.started_executions("progress") == 1
-    })
-    .await;
+    world.under_way("slow", 1).await;
+    world.under_way("progress", 1).await;
     drop((asked, streamed));
     let held = f64::from(2 * (66_u32 << 10));
     becomes(&world, LEFT, ("then", "goes-on"), 2.0).await;
-    let page = scraped(&world).await;
+    let page = scraped(&world.gateway).await;
     assert_eq!(page.number(UNDER_WAY, &[]), 2.0);
     let bytes = page.number(BYTES, &[("kind", "requests")]);
     assert!(bytes >= held - 8_192.0, "{bytes}");
@@ -303,10 +235,4 @@ async fn a_call_that_goes_on_counts_until_it_is_over() {
     assert_eq!(client.count().await, 1);
     client.delete().await;
     world.finish().await;
-}
-
-pub(super) async fn scraped(world: &World) -> Scraped {
-    let ops = world.gateway.ops_address().unwrap();
-    let mut page = raw_http::request(ops, "GET", "/metrics", &[], "").await;
-    Scraped::read(&page.whole().await)
 }

@@ -2,16 +2,19 @@
 
 use crate::prelude::*;
 
-use super::ops_disconnects::{ask_at, becomes, scraped};
+use super::ops::scraped;
+use super::ops_disconnects::{ask, becomes};
 use super::raw_http;
 
 const PATH: &str = "/servers/ledger/mcp";
 const BYTES: &str = "warmline_buffer_bytes";
+/// So many calls are made of which nothing is read.
+const CALLS: usize = 6;
 
 /// A gateway that holds so many bytes of replies.
 async fn world(personality: Personality, most: u32) -> World {
-    World::with(personality, |mut options| {
-        options.ops = Some(([127, 0, 0, 1], 0).into());
+    World::with(personality, |options| {
+        let mut options = watched(options);
         options.limits.max_request_bytes = most as usize;
         options
     })
@@ -19,23 +22,22 @@ async fn world(personality: Personality, most: u32) -> World {
 }
 
 /// Calls a tool so many times, and reads nothing of what it answers.
-async fn leave_unread(
-    world: &World,
-    (path, client): (&str, &Legacy),
-    calls: usize,
-    (tool, arguments): (&str, Value),
-) -> Vec<TcpStream> {
-    let headers = [
-        ("Mcp-Session-Id", client.ticket.as_str()),
-        ("MCP-Protocol-Version", "2025-11-25"),
-    ];
+async fn leave_unread(client: &Legacy, tool: &str, arguments: Value) -> Vec<TcpStream> {
     let mut unread = Vec::new();
-    for id in 0..calls {
+    for id in 0..CALLS {
         let id = i64::try_from(id).unwrap();
-        let message = raw_http::call(id, tool, arguments.clone());
-        unread.push(ask_at(world, path, &headers, &message).await);
+        unread.push(ask(client, &raw_http::call(id, tool, arguments.clone())).await);
     }
     unread
+}
+
+/// Once nobody holds them any more, there is room again.
+async fn all_go_on(world: World, unread: Vec<TcpStream>, client: &Legacy, count: i64) {
+    drop(unread);
+    becomes(&world, BYTES, ("kind", "replies"), 0.0).await;
+    assert_eq!(client.count().await, count);
+    client.delete().await;
+    world.finish().await;
 }
 
 /// Waits until there is no room for another reply of so many bytes.
@@ -50,14 +52,14 @@ async fn is_full(world: &World, most: u32, reply: u32) {
 }
 
 async fn held(world: &World) -> f64 {
-    scraped(world).await.number(BYTES, &[("kind", "replies")])
+    let page = scraped(&world.gateway).await;
+    page.number(BYTES, &[("kind", "replies")])
 }
 
 /// DESIGN 4, reliability I25: replies that clients do not read have a limit in all. Beyond it they
 /// wait at their server, small ones pass, and all go on when the others are gone.
 #[tokio::test]
 async fn replies_that_nobody_reads_have_a_limit() {
-    const CALLS: usize = 6;
     let most = 16_u32 << 20;
     let world = world(Personality::legacy(), most).await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
@@ -65,65 +67,49 @@ async fn replies_that_nobody_reads_have_a_limit() {
         .on_tool("echo")
         .always();
     world.inject(giant);
-    let unread = leave_unread(&world, (PATH, &client), CALLS, ("echo", json!({}))).await;
+    let unread = leave_unread(&client, "echo", json!({})).await;
     let done = || world.server.ledger().executions("echo");
     until("all were executed", || done() == CALLS).await;
     assert_eq!(client.count().await, 1);
     let held = held(&world).await;
     assert!(held > 0.0 && held <= f64::from(most), "{held}");
-    drop(unread);
-    becomes(&world, BYTES, ("kind", "replies"), 0.0).await;
-    assert_eq!(client.count().await, 2);
-    client.delete().await;
-    world.finish().await;
+    all_go_on(world, unread, &client, 2).await;
 }
 
 /// DESIGN 4, reliability I25: the same for replies that come as events.
 #[tokio::test]
 async fn events_that_nobody_reads_have_a_limit() {
-    const CALLS: usize = 6;
     let (most, event) = (12_u32 << 20, 4_u32 << 20);
     let events = Personality::legacy().reply(ReplyFormat::Sse(SseFormat::plain()));
     let world = world(events, most).await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    let big = ("big", json!({ "bytes": event - 1_024 }));
-    let unread = leave_unread(&world, (PATH, &client), CALLS, big).await;
+    let unread = leave_unread(&client, "big", json!({ "bytes": event - 1_024 })).await;
     let done = || world.server.ledger().executions("big");
     until("all were executed", || done() == CALLS).await;
     is_full(&world, most, event).await;
     assert_eq!(client.count().await, 1);
     let held = held(&world).await;
     assert!(held <= f64::from(most), "{held}");
-    drop(unread);
-    becomes(&world, BYTES, ("kind", "replies"), 0.0).await;
-    assert_eq!(client.count().await, 2);
-    client.delete().await;
-    world.finish().await;
+    all_go_on(world, unread, &client, 2).await;
 }
 
 /// DESIGN 4, reliability I25: the same for those of a program. Whoever calls another one hears of
 /// nothing.
 #[tokio::test]
 async fn replies_of_a_program_that_nobody_reads_have_a_limit() {
-    const CALLS: usize = 6;
     const CHILD: &str = "/servers/child/mcp";
     let (most, reply) = (16_u32 << 20, 6_u32 << 20);
     let world = world(Personality::legacy(), most).await;
     let ledger = env!("CARGO_BIN_EXE_warmline-ledger");
     let child = Server::stdio("child", [ledger, "--stdio", "--personality", "legacy"]);
-    world.warm.add_server(child).unwrap();
+    world.add_server(child);
     let client = Legacy::greet(&world, CHILD, "2025-11-25", json!({})).await;
-    let big = ("big", json!({ "bytes": reply }));
-    let unread = leave_unread(&world, (CHILD, &client), CALLS, big).await;
+    let unread = leave_unread(&client, "big", json!({ "bytes": reply })).await;
     is_full(&world, most, reply).await;
     let other = Legacy::greet(&world, CHILD, "2025-11-25", json!({})).await;
     assert_eq!(other.count().await, 1);
     let held = held(&world).await;
     assert!(held <= f64::from(most), "{held}");
-    drop(unread);
-    becomes(&world, BYTES, ("kind", "replies"), 0.0).await;
-    assert_eq!(client.count().await, 1);
-    client.delete().await;
     other.delete().await;
-    world.finish().await;
+    all_go_on(world, unread, &client, 1).await;
 }

@@ -1,10 +1,11 @@
 //! What nearly every story of this suite uses.
 
+pub(crate) use crate::census::until;
 pub(crate) use crate::fixture::{
-    LEDGER, World, audit_into, denied, known, local, streams_held, until,
+    LEDGER, World, audit_into, audit_lines, denied, known, local, pass, streams_held, watched,
 };
 pub(crate) use crate::log_capture::Logbook;
-pub(crate) use crate::raw_http::{Legacy, Response};
+pub(crate) use crate::raw_http::{Legacy, Response, bearer};
 pub(crate) use crate::stdio_program::Program;
 pub(crate) use serde_json::{Value, json};
 pub(crate) use std::net::SocketAddr;

@@ -41,18 +41,14 @@ impl Scraped {
                 assert_eq!(name, current, "{line}");
                 assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
                 let family = scraped.families.get_mut(name).unwrap();
-                assert!(
-                    family.kind.is_empty() && family.samples.is_empty(),
-                    "{line}"
-                );
+                let holds = family.kind.is_empty() && family.samples.is_empty();
+                assert!(holds, "{line}");
                 kind.clone_into(&mut family.kind);
             } else {
                 let (name, labels, value) = sample(line);
                 let family = scraped.families.get_mut(&current).unwrap();
-                assert!(
-                    family.takes(&current, &name),
-                    "{line} stands below {current}"
-                );
+                let holds = family.takes(&current, &name);
+                assert!(holds, "{line} stands below {current}");
                 let before = family.samples.insert((name, labels), value);
                 assert!(before.is_none(), "{line} stands there once");
             }
@@ -115,10 +111,8 @@ impl Family {
         }
         for (labels, mut buckets) in by_labels {
             buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
-            assert!(
-                buckets.is_sorted_by(|one, other| one.1 <= other.1),
-                "{name}"
-            );
+            let holds = buckets.is_sorted_by(|one, other| one.1 <= other.1);
+            assert!(holds, "{name}");
             let last = buckets.last().unwrap();
             let count = self.samples[&(format!("{name}_count"), labels)];
             assert_eq!(*last, (f64::INFINITY, count), "{name}");

@@ -4,6 +4,8 @@ use crate::prelude::*;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
+use super::raw_http::{JSON, text};
+
 /// An answer of the gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
@@ -21,29 +23,39 @@ impl Reply {
         })
     }
 
-    /// The message in the body, whether it stands alone or in an event.
+    /// The message in the body, or in its last event.
     pub(crate) fn json(&self) -> Value {
-        let text = self
-            .body
-            .lines()
-            .find_map(|line| line.strip_prefix("data: "));
-        serde_json::from_str(text.unwrap_or(&self.body)).unwrap()
+        let last = self.messages().pop();
+        last.unwrap_or_else(|| {
+            serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        })
+    }
+
+    /// The messages of a body of events.
+    pub(crate) fn messages(&self) -> Vec<Value> {
+        let lines = self.body.lines();
+        let data = lines.filter_map(|line| line.strip_prefix("data: "));
+        let data = data.filter(|data| !data.is_empty());
+        data.map(|data| serde_json::from_str(data).unwrap())
+            .collect()
+    }
+
+    /// The status, and the code of the error in the body.
+    pub(crate) fn refusal(&self) -> (u16, i64) {
+        let code = self.json()["error"]["code"].as_i64().unwrap_or_default();
+        (self.status, code)
     }
 }
 
 /// The head and body of a POST with these headers.
 pub(crate) fn post(path: &str, headers: &[(&str, &str)], message: &Value) -> String {
-    let body = message.to_string();
-    let mut text = format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Accept: application/json, text/event-stream\r\nConnection: close\r\n\
-         Content-Length: {}\r\n",
-        body.len()
-    );
-    for (name, value) in headers {
-        text.push_str(&format!("{name}: {value}\r\n"));
-    }
-    text + "\r\n" + &body
+    let usual = [("Host", "localhost"), JSON[0], JSON[1]];
+    text(
+        "POST",
+        path,
+        &[&usual[..], headers].concat(),
+        &message.to_string(),
+    )
 }
 
 /// `initialize` of a legacy client.

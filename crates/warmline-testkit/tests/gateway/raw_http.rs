@@ -37,6 +37,30 @@ impl Event {
     }
 }
 
+/// A request as it is sent, with what every request says, unless these headers say it.
+pub(crate) fn text(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let length = body.len().to_string();
+    let usual = [
+        ("Host", "localhost"),
+        ("Connection", "close"),
+        ("Content-Length", &length),
+    ];
+    let is_named = |name: &str| headers.iter().any(|(known, _)| *known == name);
+    let usual = usual.iter().filter(|(name, _)| !is_named(name));
+    let lines = usual
+        .chain(headers)
+        .map(|(name, value)| format!("{name}: {value}\r\n"));
+    let head: String = lines.collect();
+    format!("{method} {path} HTTP/1.1\r\n{head}\r\n{body}")
+}
+
+/// Sends this text, and reads the head of its response.
+pub(crate) async fn begin(address: SocketAddr, text: &str) -> Response {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(text.as_bytes()).await.unwrap();
+    timeout(SOON, Response::read(socket)).await.unwrap()
+}
+
 /// Sends a request, and reads the head of its response.
 pub(crate) async fn request(
     address: SocketAddr,
@@ -45,18 +69,35 @@ pub(crate) async fn request(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Response {
-    let mut socket = TcpStream::connect(address).await.unwrap();
-    let mut head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n",
-        body.len()
-    );
-    for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head.push_str("\r\n");
-    socket.write_all(head.as_bytes()).await.unwrap();
-    socket.write_all(body.as_bytes()).await.unwrap();
-    timeout(SOON, Response::read(socket)).await.unwrap()
+    begin(address, &text(method, path, headers, body)).await
+}
+
+/// Asks for a page.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Response {
+    request(address, "GET", path, &[], "").await
+}
+
+/// Sends a message with these headers beside those that every message has.
+pub(crate) async fn post(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    message: &Value,
+) -> Response {
+    let headers = [&JSON[..], headers].concat();
+    request(address, "POST", path, &headers, &message.to_string()).await
+}
+
+/// What a message is, and what may be answered.
+pub(crate) const JSON: [(&str, &str); 2] = [
+    ("Content-Type", "application/json"),
+    ("Accept", "application/json, text/event-stream"),
+];
+
+/// The header that shows somebody's token, which is called after them.
+pub(crate) fn bearer(name: &str) -> Vec<(String, String)> {
+    let token = format!("Bearer token-of-{name}");
+    vec![("Authorization".to_owned(), token)]
 }
 
 impl Response {
@@ -289,13 +330,9 @@ impl Legacy {
     }
 
     async fn send(&self, method: &str, more: &[(&str, &str)], body: &str) -> Response {
-        let mut headers = vec![
-            ("Accept", "application/json, text/event-stream"),
-            ("Content-Type", "application/json"),
-        ];
+        let mut headers = JSON.to_vec();
         if !self.ticket.is_empty() {
-            headers.push(("Mcp-Session-Id", &self.ticket));
-            headers.push(("MCP-Protocol-Version", &self.version));
+            headers.extend(self.session());
         }
         let own = self.more.iter();
         headers.extend(own.map(|(name, value)| (name.as_str(), value.as_str())));
@@ -303,6 +340,25 @@ impl Legacy {
         headers.retain(|(name, _)| !more.iter().any(|(other, _)| other == name));
         headers.extend_from_slice(more);
         request(self.address, method, &self.path, &headers, body).await
+    }
+
+    /// The headers of its session.
+    pub(crate) fn session(&self) -> [(&str, &str); 2] {
+        [
+            ("Mcp-Session-Id", &self.ticket),
+            ("MCP-Protocol-Version", &self.version),
+        ]
+    }
+
+    /// Somebody who knows a path, has no session, and shows their token.
+    pub(crate) fn nameless(address: SocketAddr, name: &str, path: &str) -> Self {
+        Self {
+            address,
+            path: path.to_owned(),
+            ticket: String::new(),
+            version: "2025-11-25".to_owned(),
+            more: bearer(name),
+        }
     }
 
     /// Sends a message.

@@ -3,14 +3,12 @@
 
 use crate::prelude::*;
 
-use std::fs;
 use std::path::Path;
 
 use http::Method;
 use warmline_gateway::admin::socket_client::SocketClient;
 
 use super::modern::raw_client::request as modern;
-use super::ops::watched;
 use super::raw_client::{initialize, post, request, send};
 use super::raw_http;
 
@@ -88,11 +86,7 @@ fn list() -> Value {
 
 /// A request without a body.
 fn bare(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
-    let mut text = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
-    for (name, value) in headers {
-        text.push_str(&format!("{name}: {value}\r\n"));
-    }
-    text + "Content-Length: 0\r\n\r\n"
+    raw_http::text(method, path, headers, "")
 }
 
 /// A modern request with a change made to it and these headers in place of its own.
@@ -278,9 +272,7 @@ fn of_anybody() -> Vec<Row> {
 
 /// What stands in the audit of each refusal: its method or path, the word for it, and whose it is.
 fn refused(file: &Path) -> Vec<(String, String)> {
-    let text = fs::read_to_string(file).unwrap();
-    let lines = text.lines().filter_map(|line| {
-        let line: Value = serde_json::from_str(line).unwrap();
+    let lines = audit_lines(file).into_iter().filter_map(|line| {
         let why = line["refused"].as_str().or(line["code"].as_str())?;
         let what = line["method"].as_str().or(line["path"].as_str()).unwrap();
         // Of those whom nobody asked who they are not each has a line.
@@ -303,8 +295,8 @@ async fn every_refusal_has_its_line_in_the_log_and_in_the_audit() {
     let world = world(&file).await;
     let (book, _guard) = Logbook::open();
     let newest = world.greet_as_alice(PATH).await;
-    let shown = [(ALICE.0.to_owned(), ALICE.1.to_owned())].to_vec();
-    let batching = Legacy::greet_with(&world, PATH, "2025-03-26", json!({}), shown).await;
+    let alice = bearer("alice");
+    let batching = Legacy::greet_with(&world, PATH, "2025-03-26", json!({}), alice).await;
     let standing = newest.get(None).await;
     assert_eq!(standing.status, 200);
     let mut rows = of_modern();
@@ -373,14 +365,12 @@ async fn what_is_refused_of_nobody_is_in_the_audit() {
     let reply = send(world.gateway.address(), &unwanted).await;
     assert_eq!(reply.status, 406, "{reply:?}");
     world.finish().await;
-    let text = fs::read_to_string(&file).unwrap();
-    let lines = text.lines().map(|line| {
-        let line: Value = serde_json::from_str(line).unwrap();
+    let lines = audit_lines(&file);
+    for line in &lines {
         assert_eq!(line["subject"], "nobody", "{line}");
-        line["refused"].as_str().unwrap().to_owned()
-    });
-    let words = refused.map(|(_, _, word)| word);
-    assert_eq!(lines.collect::<Vec<_>>(), words);
+    }
+    let words: Vec<&Value> = lines.iter().map(|line| &line["refused"]).collect();
+    assert_eq!(words, refused.map(|(_, _, word)| word));
 }
 
 /// mcp-spec 3.4.6: who answers a question under the modern version is told where a modern client
@@ -394,10 +384,8 @@ async fn an_answer_under_the_modern_version_is_refused_in_its_words() {
     ] {
         let reply = send(world.gateway.address(), &post(PATH, &[MODERN], &answer)).await;
         let said = reply.json();
-        assert_eq!(
-            (reply.status, &said["error"]["code"]),
-            (400, &json!(-32600))
-        );
+        let found = (reply.status, &said["error"]["code"]);
+        assert_eq!(found, (400, &json!(-32600)));
         assert_eq!(said["id"], Value::Null);
         let words = said["error"]["message"].as_str().unwrap();
         assert!(words.contains("modern client"), "{words}");
@@ -425,12 +413,8 @@ async fn what_is_refused_on_a_stream_has_its_lines() {
         let answer = stream.message().await.unwrap();
         assert!(answer.to_string().contains(refused), "{answer}");
     }
-    let told = || {
-        let lines = book.lines();
-        let told = lines.iter().filter(|line| line.contains("request refused"));
-        told.count()
-    };
-    until("both have their line", || told() == 2).await;
+    let told = || book.lines_with("request refused").len() == 2;
+    until("both have their line", told).await;
     drop(stream);
     world.finish().await;
     let path = place.split('?').next().unwrap().to_owned();
@@ -454,10 +438,9 @@ async fn what_is_refused_at_other_listeners_has_its_line() {
     reach_every_line(&world).await;
     let (book, _guard) = Logbook::open();
     let told = |said: &str| {
-        let lines = book.lines();
-        let told = lines.iter().filter(|line| line.contains("request refused"));
-        let told: Vec<_> = told.filter(|line| line.contains(said)).collect();
-        assert_eq!(told.len(), 1, "{said}: {lines:#?}");
+        let mut lines = book.lines_with("request refused");
+        lines.retain(|line| line.contains(said));
+        assert_eq!(lines.len(), 1, "{said}: {:#?}", book.lines());
     };
     let ops = world.gateway.ops_address().unwrap();
     for (method, path, headers, said) in [
@@ -487,16 +470,15 @@ async fn what_is_refused_at_other_listeners_has_its_line() {
         told(said);
     }
     world.finish().await;
-    let text = fs::read_to_string(&file).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-    let of_user = lines.filter(|line: &Value| line["subject"] != "nobody");
-    let lines = of_user.map(|line| {
-        let said = (&line["subject"], &line["refused"]);
-        assert_eq!(said, (&json!("local"), &json!("bad-message")));
-        line["path"].as_str().unwrap().to_owned()
-    });
-    let lines: Vec<_> = lines.collect();
-    assert_eq!(lines, ["/admin/nothing", "/admin/drain"]);
+    let mut lines = audit_lines(&file);
+    lines.retain(|line| line["subject"] != "nobody");
+    let of_user = |line: &Value| json!([line["subject"], line["refused"], line["path"]]);
+    let lines: Vec<Value> = lines.iter().map(of_user).collect();
+    let expected = ["/admin/nothing", "/admin/drain"];
+    assert_eq!(
+        lines,
+        expected.map(|path| json!(["local", "bad-message", path]))
+    );
 }
 
 /// DESIGN 7: what is refused before it is a request has its line in the audit too: nobody's, without a
@@ -518,15 +500,10 @@ async fn a_head_that_is_no_request_has_its_line() {
     }
     assert_eq!(send(address, &long).await.status, 431);
     world.finish().await;
-    let text = fs::read_to_string(&file).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-    let said = lines.map(|line: Value| {
-        assert_eq!(
-            (&line["subject"], &line["path"]),
-            (&json!("nobody"), &Value::Null)
-        );
-        line["refused"].as_str().unwrap().to_owned()
-    });
+    let lines = audit_lines(&file);
+    let nobodys = |line: &Value| json!([line["subject"], line["path"], line["refused"]]);
+    let lines: Vec<Value> = lines.iter().map(nobodys).collect();
     // Of many that come alike one is written.
-    assert_eq!(said.collect::<Vec<_>>(), ["head", "too-slow"]);
+    let expected = ["head", "too-slow"];
+    assert_eq!(lines, expected.map(|why| json!(["nobody", null, why])));
 }

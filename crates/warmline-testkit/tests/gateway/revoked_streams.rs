@@ -72,17 +72,11 @@ async fn a_server_that_is_switched_off_falls_silent() {
     rest_of(own, "its own place").await;
     streams_held(&control, 0).await;
     assert_eq!(client.get(None).await.status, 404);
-    assert!(
-        world.server.counts().open_sessions > 0,
-        "a drain takes a while"
-    );
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(24)).await;
-    tokio::time::resume();
-    until("no session is left", || {
-        world.server.counts().open_sessions == 0
-    })
-    .await;
+    let holds = world.server.counts().open_sessions > 0;
+    assert!(holds, "a drain takes a while");
+    pass(Duration::from_secs(24)).await;
+    let is_so = || world.server.counts().open_sessions == 0;
+    until("no session is left", is_so).await;
     reload_as(&world, &|| vec![server()], AccessRules::none());
     assert_eq!(client.get(None).await.status, 200);
     assert_eq!(client.count().await, 1);
@@ -102,9 +96,7 @@ async fn a_server_that_is_soon_switched_on_again_keeps_its_sessions() {
         AccessRules::none(),
     );
     reload_as(&world, &|| vec![server()], AccessRules::none());
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(24)).await;
-    tokio::time::resume();
+    pass(Duration::from_secs(24)).await;
     assert_eq!(client.count().await, 2);
     world.finish().await;
 }
@@ -115,9 +107,7 @@ async fn the_stream_of_a_removed_server_ends_with_it() {
     let world = World::of_alice(Personality::legacy()).await;
     let (client, stream) = subscribed(&world, PATH).await;
     reload_as(&world, &Vec::new, AccessRules::none());
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(24)).await;
-    tokio::time::resume();
+    pass(Duration::from_secs(24)).await;
     rest_of(stream, "removed").await;
     assert_eq!(client.get(None).await.status, 404);
     world.finish().await;
@@ -180,10 +170,8 @@ async fn the_stream_that_answers_a_call_ends_when_its_caller_is_turned_out() {
         }
         for (number, stream) in streams.into_iter().enumerate() {
             let told = rest_of(stream, &format!("{out:?} {number}")).await;
-            assert!(
-                told.iter().all(|one| one.get("result").is_none()),
-                "{told:?}"
-            );
+            let holds = told.iter().all(|one| one.get("result").is_none());
+            assert!(holds, "{told:?}");
         }
         let reading = async {
             while let Some(message) = modern.message().await {

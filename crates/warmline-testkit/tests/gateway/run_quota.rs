@@ -3,10 +3,9 @@
 
 use crate::prelude::*;
 
-use super::raw_http::{call, initialize, request};
+use super::raw_http::{call, initialize};
 
 const PATH: &str = "/servers/ledger/mcp";
-const AS_ALICE: (&str, &str) = ("Authorization", "Bearer token-of-alice");
 
 /// A world in which Alice may have two runs at a time.
 async fn world() -> World {
@@ -23,15 +22,8 @@ async fn world() -> World {
 }
 
 async fn post(world: &World, path: &str, message: &Value) -> Value {
-    let headers = [
-        AS_ALICE,
-        ("Accept", "application/json, text/event-stream"),
-        ("Content-Type", "application/json"),
-    ];
-    let address = world.gateway.address();
-    let body = message.to_string();
-    let mut response = request(address, "POST", path, &headers, &body).await;
-    response.answer().await
+    let alice = Legacy::nameless(world.gateway.address(), "alice", path);
+    alice.post(message).await.answer().await
 }
 
 async fn greeted(world: &World, path: &str) -> Value {
@@ -101,8 +93,7 @@ async fn a_call_of_a_session_that_is_ended_gets_the_status_of_one() {
     let slow = call(1, "slow", json!({ "ms": 60_000 }));
     let calling = client.post(&slow);
     let ending = async {
-        let begun = || world.server.ledger().started_executions("slow") == 1;
-        until("it is under way", begun).await;
+        world.under_way("slow", 1).await;
         client.delete().await.status
     };
     let (called, ended) = tokio::join!(calling, ending);
@@ -157,13 +148,12 @@ async fn one_who_floods_the_gateway_leaves_room_for_others() {
         assert!(said.contains("safe to call again"), "{said}");
     }
     assert_eq!(refused, vec![(429, Some("1".to_owned())); 4]);
-    let begun = || world.server.ledger().started_executions("slow") == 8;
     let under_way = futures_util::future::select_all(flood);
     tokio::select! {
         _ = under_way => panic!("nobody answers"),
         () = async {
-            until("the others are under way", begun).await;
-            let shown = vec![("Authorization".to_owned(), "Bearer token-of-bob".to_owned())];
+            world.under_way("slow", 8).await;
+            let shown = bearer("bob");
             let bob = Legacy::greet_with(&world, PATH, "2025-11-25", json!({}), shown).await;
             assert_eq!((bob.count().await, bob.count().await), (1, 2));
             assert_eq!(alice.post(&slow).await.status, 429, "still too many");

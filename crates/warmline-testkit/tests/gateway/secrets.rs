@@ -5,7 +5,7 @@ use crate::prelude::*;
 use std::fs;
 
 use tokio::net::UnixStream;
-use warmline_engine::events::EventItem;
+use warmline_engine::events::{EventItem, EventSubscription};
 use warmline_testkit::{ConnectionEnd, CutPoint};
 
 use super::raw_client::send_on;
@@ -84,8 +84,7 @@ async fn knock(gateway: &Gateway) -> String {
 
 async fn admin_page(socket: &std::path::Path, path: &str) -> String {
     let socket = UnixStream::connect(socket).await.unwrap();
-    let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    let reply = send_on(socket, &head).await;
+    let reply = send_on(socket, &raw_http::text("GET", path, &[], "")).await;
     assert_eq!(reply.status, 200, "{path}");
     reply.body
 }
@@ -95,17 +94,36 @@ async fn pages(gateway: &Gateway, admin: &std::path::Path) -> String {
     let mut all = String::new();
     let ops = gateway.ops_address().unwrap();
     for path in ["/metrics", "/servers", "/readyz", "/livez", "/elsewhere"] {
-        all.push_str(
-            &raw_http::request(ops, "GET", path, &[], "")
-                .await
-                .whole()
-                .await,
-        );
+        all.push_str(&raw_http::get(ops, path).await.whole().await);
     }
     for path in ["/admin", "/admin/servers", "/admin/runs", "/admin/sessions"] {
         all.push_str(&admin_page(admin, path).await);
     }
     all
+}
+
+/// A gateway that can be looked at in every way.
+fn observed(admin: &std::path::Path, audit: &std::path::Path) -> GatewayOptions {
+    GatewayOptions {
+        admin_socket: Some(admin.to_owned()),
+        audit: Some(AuditOptions {
+            file: audit.to_owned(),
+            arguments: vec!["named".to_owned()],
+        }),
+        ..watched(local())
+    }
+}
+
+/// Its numbers before its end, and all that happened until then.
+async fn last_words(gateway: Gateway, warm: Warmline, mut events: EventSubscription) -> String {
+    let mut told = serde_json::to_string(&warm.snapshot()).unwrap();
+    gateway.stop().await;
+    warm.close().await;
+    drop(warm);
+    while let Some(EventItem::Event(event)) = events.next().await {
+        told.push_str(&serde_json::to_string(&event).unwrap());
+    }
+    told
 }
 
 /// reliability T9, reliability P30, A66: tokens of clients, credentials of servers, headers that
@@ -126,20 +144,11 @@ async fn no_canary_is_heard_around_the_gateway() {
         .servers([declared, dead])
         .build()
         .unwrap();
-    let mut events = warm.events();
+    let events = warm.events();
+    let alice = BearerToken::from_text(warm.vault(), "alice", "canary-of-alice");
     let options = GatewayOptions {
-        ops: Some(([127, 0, 0, 1], 0).into()),
-        admin_socket: Some(admin.clone()),
-        auth: Auth::tokens(vec![BearerToken::from_text(
-            warm.vault(),
-            "alice",
-            "canary-of-alice",
-        )]),
-        audit: Some(AuditOptions {
-            file: audit.clone(),
-            arguments: vec!["named".to_owned()],
-        }),
-        ..local()
+        auth: Auth::tokens(vec![alice]),
+        ..observed(&admin, &audit)
     };
     let gateway = Gateway::start(warm.clone(), options).await.unwrap();
     let mut told = knock(&gateway).await;
@@ -153,13 +162,7 @@ async fn no_canary_is_heard_around_the_gateway() {
             told.push_str(&pages(&gateway, &admin).await);
         }
     }
-    told.push_str(&serde_json::to_string(&warm.snapshot()).unwrap());
-    gateway.stop().await;
-    warm.close().await;
-    drop(warm);
-    while let Some(EventItem::Event(event)) = events.next().await {
-        told.push_str(&serde_json::to_string(&event).unwrap());
-    }
+    told.push_str(&last_words(gateway, warm, events).await);
     drop(guard);
     let audit = fs::read_to_string(audit).unwrap();
     assert!(audit.contains("pay") && audit.contains("unknown-token"));
@@ -230,16 +233,8 @@ async fn no_canary_is_heard_where_a_server_repeats_it_at_the_opening() {
         // Each with an engine of its own: nothing is remembered, and nothing pauses.
         let built = Warmline::builder().servers(servers.clone());
         let warm = built.build().unwrap();
-        let mut events = warm.events();
-        let options = GatewayOptions {
-            ops: Some(([127, 0, 0, 1], 0).into()),
-            admin_socket: Some(admin.clone()),
-            audit: Some(AuditOptions {
-                file: audit.clone(),
-                arguments: vec!["named".to_owned()],
-            }),
-            ..local()
-        };
+        let events = warm.events();
+        let options = observed(&admin, &audit);
         let gateway = Gateway::start(warm.clone(), options).await.unwrap();
         for method in ["initialize", "server/discover", "tools/call"] {
             server.inject(FaultRule::new(fault.clone()).on_method(method).always());
@@ -251,13 +246,7 @@ async fn no_canary_is_heard_where_a_server_repeats_it_at_the_opening() {
         server.control().clear_faults();
         tenants.control().clear_faults();
         told.push_str(&pages(&gateway, &admin).await);
-        told.push_str(&serde_json::to_string(&warm.snapshot()).unwrap());
-        gateway.stop().await;
-        warm.close().await;
-        drop(warm);
-        while let Some(EventItem::Event(event)) = events.next().await {
-            told.push_str(&serde_json::to_string(&event).unwrap());
-        }
+        told.push_str(&last_words(gateway, warm, events).await);
     }
     drop(guard);
     told.push_str(&fs::read_to_string(audit).unwrap());
@@ -284,16 +273,11 @@ async fn call(gateway: &Gateway, server: &str) -> Value {
     let params = json!({ "name": "pay", "arguments": arguments });
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     let headers = [
-        ("Content-Type", "application/json"),
-        ("Accept", "application/json, text/event-stream"),
         ("Authorization", "Bearer canary-of-alice"),
         ("Cookie", "canary-cookie"),
         ("X-Handed", "canary-handed"),
     ];
     let path = format!("/runs/r/servers/{server}/mcp?key=canary-query");
-    let at = gateway.address();
-    raw_http::request(at, "POST", &path, &headers, &call.to_string())
-        .await
-        .answer()
-        .await
+    let mut reply = raw_http::post(gateway.address(), &path, &headers, &call).await;
+    reply.answer().await
 }

@@ -43,10 +43,8 @@ async fn an_id_that_does_not_fit_is_like_one_that_never_was() {
         ticket: "never".to_owned(),
         ..alice.clone()
     };
-    until("what was ended is ended", || {
-        world.server.counts().open_sessions == 1
-    })
-    .await;
+    let is_so = || world.server.counts().open_sessions == 1;
+    until("what was ended is ended", is_so).await;
     let heard = world.server.ledger().entries().len();
     let mut answers = Vec::new();
     for client in [bob, elsewhere, ended, never] {
@@ -64,11 +62,8 @@ async fn an_id_that_does_not_fit_is_like_one_that_never_was() {
             .all(|answer| *answer == (404, not_found.clone())),
         "{answers:?}"
     );
-    assert_eq!(
-        world.server.ledger().entries().len(),
-        heard,
-        "nothing of it reached the server"
-    );
+    let entries = world.server.ledger().entries().len();
+    assert_eq!(entries, heard, "nothing of it reached the server");
     // It is good where it was given.
     assert_eq!(alice.count().await, 2);
     alice.delete().await;
@@ -171,10 +166,8 @@ async fn what_a_client_made_ends_with_it_and_what_was_named_does_not() {
     assert_eq!(own.count().await, 1);
     assert_eq!(world.server.counts().open_sessions, 2);
     own.delete().await;
-    until("only the named run's session is left", || {
-        world.server.counts().open_sessions == 1
-    })
-    .await;
+    let is_so = || world.server.counts().open_sessions == 1;
+    until("only the named run's session is left", is_so).await;
     world.finish().await;
 }
 
@@ -379,10 +372,8 @@ async fn every_gateway_of_several_serves_every_client_session() {
             assert_eq!(client.count().await, expected);
         }
     }
-    until("there is one session for each", || {
-        server.counts().open_sessions == clients.len() as u64
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == clients.len() as u64;
+    until("there is one session for each", is_so).await;
     for client in &clients {
         client.delete().await;
     }
@@ -422,10 +413,8 @@ async fn the_run_named_at_initialize_holds_for_the_ticket() {
             let _standing = client.get(None).await;
             let answer = client.call("counter", json!({})).await;
             let result = &answer["result"];
-            assert!(
-                result["_meta"]["dev.warmline/stateLost"].is_null(),
-                "{answer}"
-            );
+            let holds = result["_meta"]["dev.warmline/stateLost"].is_null();
+            assert!(holds, "{answer}");
             assert_eq!(result["content"].as_array().unwrap().len(), 1, "{answer}");
         }
         assert_eq!(world.received("initialize"), 1, "{run}");

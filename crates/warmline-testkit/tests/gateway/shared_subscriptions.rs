@@ -77,18 +77,14 @@ async fn whoever_leaves_a_session_that_is_no_runs_own_wants_nothing_of_it() {
 
         let ended = || told(&world, "resources/unsubscribe", "uri");
         assert_eq!(one.delete().await.status, 204);
-        until("what it alone wanted is taken back", || {
-            ended() == [only_one]
-        })
-        .await;
+        let is_so = || ended() == [only_one];
+        until("what it alone wanted is taken back", is_so).await;
         control.update_resource(URI);
         let news = heard.heard("notifications/resources/updated").await;
         assert_eq!(news["params"]["uri"], URI);
         assert_eq!(other.delete().await.status, 204);
-        until("and what the last one wanted", || {
-            ended() == [only_one, URI]
-        })
-        .await;
+        let is_so = || ended() == [only_one, URI];
+        until("and what the last one wanted", is_so).await;
 
         let subscribed = told(&world, "resources/subscribe", "uri");
         control.forget_sessions();
@@ -110,10 +106,8 @@ async fn a_client_that_was_forgotten_takes_back_what_it_wanted_too() {
     let another = Gateway::start(world.warm.clone(), options).await.unwrap();
     client.address = another.address();
     assert_eq!(client.delete().await.status, 204);
-    until("it is taken back", || {
-        told(&world, "resources/unsubscribe", "uri") == [URI]
-    })
-    .await;
+    let is_so = || told(&world, "resources/unsubscribe", "uri") == [URI];
+    until("it is taken back", is_so).await;
     another.stop().await;
     world.finish().await;
 }
@@ -186,10 +180,8 @@ async fn whoever_leaves_takes_its_log_level_along() {
         order(&one, "logging/setLevel", json!({ "level": "error" })).await;
         order(&other, "logging/setLevel", json!({ "level": "debug" })).await;
         assert_eq!(other.delete().await.status, 204);
-        until("the server hears what is wanted now", || {
-            levels() == ["error", "debug", "error"]
-        })
-        .await;
+        let is_so = || levels() == ["error", "debug", "error"];
+        until("the server hears what is wanted now", is_so).await;
         world.server.control().forget_sessions();
         assert_eq!(one.count().await, 1, "{per:?}: it is a new session");
         assert_eq!(levels(), ["error", "debug", "error", "error"], "{per:?}");
@@ -216,11 +208,8 @@ async fn a_server_logs_for_the_one_who_wants_most_and_each_hears_its_own_level()
     ];
     for (client, said, expected) in steps {
         level(client.clone(), said).await;
-        assert_eq!(
-            told(&world, "logging/setLevel", "level"),
-            expected,
-            "{said}"
-        );
+        let found = told(&world, "logging/setLevel", "level");
+        assert_eq!(found, expected, "{said}");
     }
     let (mut ones, mut others) = (one.get(None).await, other.get(None).await);
     streams_held(&world.server.control(), 1).await;

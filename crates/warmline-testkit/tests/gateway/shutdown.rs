@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::modern::raw_client as modern;
-use super::raw_http::{call, initialize, request};
+use super::raw_http::{self, call, initialize};
 
 const PATH: &str = "/servers/ledger/mcp";
 
@@ -58,10 +58,8 @@ async fn new_calls_are_told_and_calls_under_way_end() {
     world.gateway.drained().await;
     let address = world.gateway.address();
     world.finish().await;
-    until("nobody is heard any more", || {
-        std::net::TcpStream::connect(address).is_err()
-    })
-    .await;
+    let is_so = || std::net::TcpStream::connect(address).is_err();
+    until("nobody is heard any more", is_so).await;
 }
 
 /// reliability O1: the same for clients of the other era and of the old transport.
@@ -77,22 +75,18 @@ async fn clients_of_every_kind_are_told() {
     let legacy = world(Personality::legacy()).await;
     let address = legacy.gateway.address();
     let events = [("Accept", "text/event-stream")];
-    let mut stream = request(address, "GET", "/servers/ledger/sse", &events, "").await;
+    let mut stream = raw_http::request(address, "GET", "/servers/ledger/sse", &events, "").await;
     let place = stream.event().await.unwrap().data;
-    let post = async |message: Value| {
-        let json = [("Content-Type", "application/json")];
-        request(address, "POST", &place, &json, &message.to_string()).await
-    };
+    let post = async |message: Value| raw_http::post(address, &place, &[], &message).await;
     assert_eq!(post(initialize("2024-11-05", json!({}))).await.status, 202);
     stream.event().await.unwrap();
     let slow = call(1, "slow", json!({ "ms": 300 }));
     assert_eq!(post(slow).await.status, 202);
-    let ledger = legacy.server.ledger();
-    until("it is under way", || ledger.started_executions("slow") == 1).await;
+    legacy.under_way("slow", 1).await;
     legacy.gateway.drain();
     is_told(post(call(2, "counter", json!({}))).await, json!(2)).await;
     assert_eq!(stream.event().await.unwrap().message()["id"], 1);
-    assert_eq!(ledger.executions("counter"), 0);
+    assert_eq!(legacy.server.ledger().executions("counter"), 0);
     legacy.gateway.drained().await;
     legacy.finish().await;
 }

@@ -2,7 +2,8 @@
 
 use crate::prelude::*;
 
-use super::ops_disconnects::{ask_at, scraped};
+use super::ops::scraped;
+use super::ops_disconnects::ask;
 use super::raw_http;
 
 const NEWEST: &str = "2025-11-25";
@@ -33,14 +34,8 @@ impl Stage {
         let audit = TempDir::new().unwrap();
         let file = audit.path().join("audit");
         let world = World::around(server, builder.build().unwrap(), |options, _| {
-            let mut options = GatewayOptions {
-                ops: Some(([127, 0, 0, 1], 0).into()),
-                audit: Some(AuditOptions {
-                    file,
-                    arguments: Vec::new(),
-                }),
-                ..options
-            };
+            let mut options = watched(options);
+            options.audit = Some(audit_into(file));
             options.limits.stall_timeout = NEVER;
             options
         });
@@ -53,15 +48,11 @@ impl Stage {
 
     /// A call that has more to say than anybody holds for a client; nothing of it is read.
     async fn call_unread(&self, client: &Legacy) -> TcpStream {
-        let headers = [
-            ("Mcp-Session-Id", client.ticket.as_str()),
-            ("MCP-Protocol-Version", NEWEST),
-        ];
-        let unread = ask_at(&self.world, &client.path, &headers, &endless()).await;
+        let unread = ask(client, &endless()).await;
         let mut held = 0.0;
         let stuck = async {
             loop {
-                let page = scraped(&self.world).await;
+                let page = scraped(&self.world.gateway).await;
                 let now = page.number("warmline_buffer_bytes", &[("kind", "replies")]);
                 if now > 0.0 && now == held {
                     return;
@@ -79,10 +70,27 @@ impl Stage {
     async fn ended(self) -> Vec<Value> {
         self.world.finish().await;
         self.program.gone().await;
-        let text = std::fs::read_to_string(self.audit.path().join("audit")).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-        let calls = lines.filter(|line: &Value| line["tool"] == "progress");
-        calls.collect()
+        let mut lines = audit_lines(&self.audit.path().join("audit"));
+        lines.retain(|line| line["tool"] == "progress");
+        lines
+    }
+
+    /// Calls of two clients that read nothing end by this; each has its line with this code.
+    async fn all_end(self, code: &str, ending: impl AsyncFnOnce(&Self)) {
+        let mut unread = Vec::new();
+        for path in PATHS {
+            let client = Legacy::greet(&self.world, path, NEWEST, json!({})).await;
+            unread.push(self.call_unread(&client).await);
+        }
+        ending(&self).await;
+        assert_eq!(under_way(&self.world.warm), 0);
+        self.program.gone().await;
+        let audit = self.ended().await;
+        assert_eq!(audit.len(), PATHS.len(), "{audit:?}");
+        for line in audit {
+            assert_eq!(line["delivery"], "unknown", "{line}");
+            assert_eq!(line["code"], code, "{line}");
+        }
     }
 }
 
@@ -104,44 +112,23 @@ fn under_way(warm: &Warmline) -> u64 {
 /// DESIGN 10.1: the end of a run waits for its grace, and not for who reads nothing.
 #[tokio::test]
 async fn a_run_ends_though_the_client_of_a_call_reads_nothing() {
-    let stage = Stage::set().await;
-    let mut unread = Vec::new();
-    for path in PATHS {
-        let client = Legacy::greet(&stage.world, path, NEWEST, json!({})).await;
-        unread.push(stage.call_unread(&client).await);
-    }
-    let at = stage.world.gateway.address();
-    let ended = raw_http::request(at, "DELETE", "/runs/trip", &[], "").await;
-    assert_eq!(ended.status, 204);
-    assert_eq!(under_way(&stage.world.warm), 0);
-    stage.program.gone().await;
-    let audit = stage.ended().await;
-    assert_eq!(audit.len(), PATHS.len(), "{audit:?}");
-    for line in audit {
-        assert_eq!(line["delivery"], "unknown", "{line}");
-        assert_eq!(line["code"], "run-ended", "{line}");
-    }
+    let ending = async |stage: &Stage| {
+        let at = stage.world.gateway.address();
+        let ended = raw_http::request(at, "DELETE", "/runs/trip", &[], "").await;
+        assert_eq!(ended.status, 204);
+    };
+    Stage::set().await.all_end("run-ended", ending).await;
 }
 
 /// reliability O1b: the same for the end of everything. No program is left after it, and every call
 /// has its line.
 #[tokio::test]
 async fn everything_is_closed_in_time_though_the_client_of_a_call_reads_nothing() {
-    let stage = Stage::set().await;
-    let mut unread = Vec::new();
-    for path in PATHS {
-        let client = Legacy::greet(&stage.world, path, NEWEST, json!({})).await;
-        unread.push(stage.call_unread(&client).await);
-    }
-    stage.world.warm.close_within(SOON).await;
-    assert_eq!(under_way(&stage.world.warm), 0);
-    assert_eq!(stage.program.alive(), 0);
-    let audit = stage.ended().await;
-    assert_eq!(audit.len(), PATHS.len(), "{audit:?}");
-    for line in audit {
-        assert_eq!(line["delivery"], "unknown", "{line}");
-        assert_eq!(line["code"], "draining", "{line}");
-    }
+    let ending = async |stage: &Stage| {
+        stage.world.warm.close_within(SOON).await;
+        assert_eq!(stage.program.alive(), 0);
+    };
+    Stage::set().await.all_end("draining", ending).await;
 }
 
 /// mcp-spec T18: a call that is given up by another request is cancelled at once.

@@ -108,10 +108,8 @@ async fn a_call_of_nobody_leaves_no_process_behind() {
     for _ in 0..5 {
         assert_eq!(count(PATH).await.refusal(), (200, 0));
     }
-    until("they leave none behind", || {
-        program.alive() == 0 && warm.snapshot().sessions.is_empty()
-    })
-    .await;
+    let is_so = || program.alive() == 0 && warm.snapshot().sessions.is_empty();
+    until("they leave none behind", is_so).await;
     for _ in 0..2 {
         let answer = count("/runs/r1/servers/child/mcp").await;
         assert_eq!(answer.refusal(), (200, 0));

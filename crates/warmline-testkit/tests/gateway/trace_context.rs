@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 use std::path::Path;
 
-use super::raw_http;
+use super::modern::raw_client as modern;
 
 const PATH: &str = "/servers/ledger/mcp";
 
@@ -43,18 +43,10 @@ async fn each_call_carries_its_own_trace_and_nothing_sticks() {
         (vec![state], json!({ "traceparent": "nonsense" }), None, None),
     ];
     for (number, (headers, meta, expected, vendors)) in (10..).zip(cases) {
-        let reply = client
-            .post_with(&headers, &call(number, &meta))
-            .await
-            .answer()
-            .await;
+        let mut reply = client.post_with(&headers, &call(number, &meta)).await;
+        let reply = reply.answer().await;
         assert!(reply["result"].is_object(), "{reply}");
-        let calls = world.server.ledger().entries();
-        let sent = calls
-            .iter()
-            .rev()
-            .find(|line| line.tool.as_deref() == Some("echo"));
-        let sent = sent.unwrap();
+        let sent = world.server.ledger().received("tools/call").pop().unwrap();
         let header = |name: &str| sent.extra_headers.get(name).map(String::as_str);
         assert_eq!(header("traceparent"), expected, "{headers:?} {meta}");
         assert_eq!(header("tracestate"), vendors, "{headers:?} {meta}");
@@ -69,31 +61,11 @@ async fn each_call_carries_its_own_trace_and_nothing_sticks() {
 async fn a_modern_request_carries_its_trace_too() {
     let world = World::new(Personality::modern()).await;
     let trace = parent(7);
-    let mut message = call(1, &json!({}));
-    message["params"]["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": { "name": "by-hand", "version": "1" },
-    });
-    let headers = [
-        ("Content-Type", "application/json"),
-        ("Accept", "application/json, text/event-stream"),
-        ("MCP-Protocol-Version", "2026-07-28"),
-        ("Mcp-Method", "tools/call"),
-        ("Mcp-Name", "echo"),
-        ("traceparent", trace.as_str()),
-        ("baggage", "who=me"),
-    ];
-    let at = world.gateway.address();
-    let mut response = raw_http::request(at, "POST", PATH, &headers, &message.to_string()).await;
-    let reply = response.answer().await;
+    let wire = modern::call("echo", json!({})).with("traceparent", &trace);
+    let reply = wire.with("baggage", "who=me").send(&world).await.json();
     assert!(reply["result"].is_object(), "{reply}");
-    let calls = world.server.ledger().entries();
-    let sent = calls
-        .iter()
-        .rev()
-        .find(|line| line.tool.as_deref() == Some("echo"));
-    let extra = &sent.unwrap().extra_headers;
+    let sent = world.server.ledger().received("tools/call").pop().unwrap();
+    let extra = sent.extra_headers;
     assert_eq!(extra.get("traceparent"), Some(&trace));
     assert_eq!(extra.get("baggage").map(String::as_str), Some("who=me"));
     world.finish().await;
@@ -111,7 +83,7 @@ async fn a_program_gets_the_trace_in_its_meta() {
     );
     let world = World::new(Personality::legacy()).await;
     let child = Server::stdio("child", ["sh", "-c", &script]);
-    world.warm.add_server(child).unwrap();
+    world.add_server(child);
     let client = Legacy::greet(&world, "/servers/child/mcp", "2025-11-25", json!({})).await;
     let (one, two) = (parent(1), parent(2));
     let cases = [
@@ -121,11 +93,8 @@ async fn a_program_gets_the_trace_in_its_meta() {
     ];
     for (before, (header, meta, expected)) in cases.into_iter().enumerate() {
         let headers = [("traceparent", header), ("tracestate", "vendor=1")];
-        let answered = client
-            .post_with(&headers, &call(1, &meta))
-            .await
-            .answer()
-            .await;
+        let mut reply = client.post_with(&headers, &call(1, &meta)).await;
+        let answered = reply.answer().await;
         assert!(answered["result"].is_object(), "{answered}");
         let line = heard_call(&heard, before).await;
         let sent: Value = serde_json::from_str(&line).unwrap();

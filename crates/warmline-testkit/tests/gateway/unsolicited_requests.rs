@@ -142,21 +142,16 @@ async fn roots_are_answered_where_all_clients_of_a_session_say_the_same() {
         control.send_server_request("roots/list", &json!({}));
         for ((client, told), root) in clients.iter_mut().zip(said) {
             let question = next_of(told, "roots/list").await;
-            assert_eq!(
-                ledger.messages_received("(response)"),
-                answers,
-                "one is not all"
-            );
+            let received = ledger.messages_received("(response)");
+            assert_eq!(received, answers, "one is not all");
             let roots = json!([{ "uri": format!("file:///{root}") }]);
             let answer =
                 json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": roots } });
             assert_eq!(client.post(&answer).await.status, 202);
         }
         answers += 1;
-        until("the server is answered", || {
-            ledger.messages_received("(response)") == answers
-        })
-        .await;
+        let is_so = || ledger.messages_received("(response)") == answers;
+        until("the server is answered", is_so).await;
         assert_eq!(refused(&world), refusals);
     }
     for (client, _) in clients {
@@ -176,11 +171,8 @@ async fn a_question_of_no_call_never_goes_to_another_identity() {
         Legacy::greet_with(&world, PATH, NEWEST, json!({ "elicitation": {} }), shown).await
     };
     let (alice, bob) = (greet("alice").await, greet("bob").await);
-    assert_eq!(
-        (bob.count().await, alice.count().await),
-        (1, 2),
-        "they share"
-    );
+    let found = (bob.count().await, alice.count().await);
+    assert_eq!(found, (1, 2), "they share");
     let mut standing = bob.get(None).await;
     let control = world.server.control();
     streams_held(&control, 1).await;

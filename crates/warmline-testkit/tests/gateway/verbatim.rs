@@ -286,10 +286,8 @@ async fn parameters_that_were_not_said_are_not_added() {
     ] {
         let notice: Value = serde_json::from_str(text).unwrap();
         assert_eq!(client.post(&notice).await.status, 202);
-        until("it is told", || {
-            words.heard("roots/list_changed").as_deref() == Some(text)
-        })
-        .await;
+        let is_so = || words.heard("roots/list_changed").as_deref() == Some(text);
+        until("it is told", is_so).await;
     }
     client.delete().await;
     words.finish().await;

@@ -23,10 +23,8 @@ fn every_dialect_leaves_the_server_as_it_stands_in_the_table() {
         );
         let reply = session.call("pay", json!({"amount": 1}));
         assert_eq!(reply.status, dialect.post.status, "{}", dialect.name);
-        assert_eq!(
-            reply.header("content-type").as_deref(),
-            dialect.post.content_type
-        );
+        let form = reply.header("content-type");
+        assert_eq!(form.as_deref(), dialect.post.content_type);
         let request = server.ledger().entries().pop().unwrap();
         let body = dialect.post.fill_body(&request.id, session.id.as_deref());
         assert_eq!(reply.text(), body, "{}", dialect.name);
@@ -101,10 +99,8 @@ fn what_a_client_must_not_do_is_noted() {
     let json_alone = [("Content-Type", "application/json")];
     let reply = client.send("POST /mcp", &json_alone, &list.to_string());
     assert_eq!(reply.status, 406);
-    assert_eq!(
-        server.violations(),
-        ["Accept does not list both forms of a reply"]
-    );
+    let violations = server.violations();
+    assert_eq!(violations, ["Accept does not list both forms of a reply"]);
 }
 
 #[test]
@@ -156,10 +152,8 @@ fn questions_come_in_rounds_and_the_state_must_come_back_as_it_was() {
         params["inputResponses"] = json!({key: {"roots": []}});
     }
     let last = call_modern(&mut client, 3, params.clone(), &[]).json();
-    assert_eq!(
-        last["result"]["structuredContent"]["answers"],
-        json!([{"roots": []}, {"roots": []}])
-    );
+    let expected = json!([{"roots": []}, {"roots": []}]);
+    assert_eq!(last["result"]["structuredContent"]["answers"], expected);
     assert_eq!(server.ledger().executions("ask_roots"), 1);
     assert_eq!(server.violations(), Vec::<String>::new());
 

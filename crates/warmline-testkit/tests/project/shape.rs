@@ -312,10 +312,8 @@ fn a_line_that_breaks_a_rule_is_found() {
         ),
         ("fn f() { println!(\"said\"); }", "println!"),
     ] {
-        assert!(
-            code(text).iter().any(|(_, line)| names(line, path)),
-            "{text}"
-        );
+        let holds = code(text).iter().any(|(_, line)| names(line, path));
+        assert!(holds, "{text}");
     }
     for (text, path) in [
         ("use std::sync::Arc;", "std::sync::Mutex"),
@@ -325,10 +323,8 @@ fn a_line_that_breaks_a_rule_is_found() {
             "tokio::time",
         ),
     ] {
-        assert!(
-            !code(text).iter().any(|(_, line)| names(line, path)),
-            "{text}"
-        );
+        let holds = !code(text).iter().any(|(_, line)| names(line, path));
+        assert!(holds, "{text}");
     }
 }
 

@@ -47,10 +47,8 @@ async fn run_with(name: &str, programs: Option<&Path>) -> String {
 
 #[track_caller]
 fn says(said: &str, line: &str) {
-    assert!(
-        said.lines().any(|one| one.contains(line)),
-        "no `{line}` in:\n{said}"
-    );
+    let holds = said.lines().any(|one| one.contains(line));
+    assert!(holds, "no `{line}` in:\n{said}");
 }
 
 /// A4, A6, A7, A14, A15, A17, A19, A38, A39: a run of an agent with sub-agents and parallel calls is

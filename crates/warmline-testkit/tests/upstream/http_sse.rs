@@ -212,10 +212,8 @@ async fn a_call_is_answered_on_the_stream_and_a_question_on_the_way_too() {
         assert_eq!(session.facts().version.as_str(), "2024-11-05");
         for executed in 1..=2 {
             let ending = session.send(payment(), &Agreeable).await;
-            assert!(
-                matches!(ending, AttemptResult::Answered(Reply::Result(_))),
-                "{treats:?} {ending:?}"
-            );
+            let holds = matches!(ending, AttemptResult::Answered(Reply::Result(_)));
+            assert!(holds, "{treats:?} {ending:?}");
             assert_eq!(server.executed.load(Ordering::SeqCst), executed);
         }
         session.close().await;
@@ -240,10 +238,8 @@ async fn a_stream_that_is_cut_leaves_its_calls_unknown_and_ends_the_session() {
     assert_eq!(failure.diagnostic.reason, Reason::ReplyLost);
     assert_eq!(server.executed.load(Ordering::SeqCst), 1);
     assert_eq!(session.retired_reason(), Some(Reason::ReplyLost));
-    assert_eq!(
-        session.send(payment(), &()).await.delivery(),
-        Delivery::Unsent
-    );
+    let found = session.send(payment(), &()).await.delivery();
+    assert_eq!(found, Delivery::Unsent);
 }
 
 /// P8: a lost session over HTTP+SSE is told as such.
@@ -266,10 +262,8 @@ async fn a_server_that_says_on_the_stream_that_the_session_is_gone_is_believed_w
     let server = TwoEndpointServer::start(Treats::SaysItIsGone, "/messages?session=1").await;
     let session = server.open().await.unwrap();
     let ending = session.send(payment(), &()).await;
-    assert!(
-        matches!(ending, AttemptResult::Answered(Reply::Error(_))),
-        "{ending:?}"
-    );
+    let holds = matches!(ending, AttemptResult::Answered(Reply::Error(_)));
+    assert!(holds, "{ending:?}");
     assert_eq!(session.retired_reason(), None);
 
     let wide = |server: &mut ServerTarget| server.session_gone_matching = SessionGoneMatching::Wide;
@@ -278,10 +272,8 @@ async fn a_server_that_says_on_the_stream_that_the_session_is_gone_is_believed_w
         panic!("answered")
     };
     assert_eq!(failure.delivery(), Delivery::Unknown);
-    assert_eq!(
-        failure.diagnostic.session_gone,
-        Some(SessionGoneForm::InBand)
-    );
+    let expected = Some(SessionGoneForm::InBand);
+    assert_eq!(failure.diagnostic.session_gone, expected);
     assert_eq!(session.retired_reason(), Some(Reason::SessionGone));
 }
 

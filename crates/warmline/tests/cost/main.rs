@@ -68,10 +68,8 @@ impl HeaderSource for Token {
 async fn call(session: &Session, params: Bytes) {
     let request = Request::new("tools/call", Params::parse(params).unwrap());
     let ending = session.send(request, &()).await;
-    assert!(
-        matches!(ending, AttemptResult::Answered(Reply::Result(_))),
-        "{ending:?}"
-    );
+    let holds = matches!(ending, AttemptResult::Answered(Reply::Result(_)));
+    assert!(holds, "{ending:?}");
 }
 
 const PARAMS: Bytes = Bytes::from_static(br#"{"name":"pay","arguments":{"amount":10}}"#);
@@ -185,10 +183,8 @@ async fn until_nothing_is_held(server: &PlainServer) {
     let metrics = tokio::runtime::Handle::current().metrics();
     let limit = tokio::time::Instant::now() + Duration::from_secs(10);
     while metrics.num_alive_tasks() > 0 || server.connections() > 0 {
-        assert!(
-            tokio::time::Instant::now() < limit,
-            "still held after its idle time"
-        );
+        let holds = tokio::time::Instant::now() < limit;
+        assert!(holds, "still held after its idle time");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -213,11 +209,8 @@ async fn a_session_that_can_be_asked_rests_too_though_its_stream_never_falls_sil
     };
     let (_upstream, session) = open_as(&server, &declared).await;
     call(&session, PARAMS).await;
-    assert_eq!(
-        server.connections(),
-        2,
-        "one for calls, one standing stream"
-    );
+    let connections = server.connections();
+    assert_eq!(connections, 2, "one for calls, one standing stream");
     until_nothing_is_held(&server).await;
     call(&session, PARAMS).await;
 }

@@ -16,10 +16,8 @@ use crate::{shows, tells};
 fn a_program_keeps_its_counter_between_two_commands() {
     let background = Background::up();
     for count in 1..=3 {
-        assert_eq!(
-            background.counted("trip"),
-            format!(r#"{{"count":{count}}}"#)
-        );
+        let found = background.counted("trip");
+        assert_eq!(found, format!(r#"{{"count":{count}}}"#));
     }
     assert_eq!(background.counted("other"), r#"{"count":1}"#);
     assert_eq!(background.counted("trip"), r#"{"count":4}"#);
@@ -95,10 +93,8 @@ fn runs_that_nobody_holds_stand_below_those_of_the_gateway() {
     let told = background.run(&["ps"]).stdout;
     let (held, kept) = told.split_once("\n\nKEPT RUN").unwrap();
     assert!(held.starts_with("up "), "{told}");
-    assert!(
-        kept.lines().any(|line| line.starts_with("early ")),
-        "{told}"
-    );
+    let holds = kept.lines().any(|line| line.starts_with("early "));
+    assert!(holds, "{told}");
     assert_eq!(background.run(&["end", "early"]).exit, 0);
 }
 
@@ -160,11 +156,8 @@ fn a_program_starts_where_its_run_first_named_it() {
             .clone();
         line["server"].as_str().unwrap().to_owned()
     };
-    assert_eq!(
-        folders("trip"),
-        folders("third"),
-        "both were first named in `one`"
-    );
+    let found = folders("trip");
+    assert_eq!(found, folders("third"), "both were first named in `one`");
     assert_ne!(folders("trip"), folders("other"));
     let pwd = |folder: &str, run: &str| {
         let script = format!("pwd > started-in; exec {BINARY} demo-server --stdio --era legacy");
@@ -256,11 +249,8 @@ fn a_command_that_nobody_trusts_is_not_run_by_the_gateway_either() {
     assert_eq!(background.run(&["trust", "--yes"]).exit, 0);
     for count in 1..=2 {
         let told = background.run(&["call", "own", "counter", "--run", "trip"]);
-        assert_eq!(
-            told.stdout.trim(),
-            format!(r#"{{"count":{count}}}"#),
-            "{told}"
-        );
+        let printed = told.stdout.trim();
+        assert_eq!(printed, format!(r#"{{"count":{count}}}"#), "{told}");
     }
     assert_eq!(background.ps("session")[0]["server"], "own");
 }

@@ -48,11 +48,8 @@ async fn call_is_swept(story: &str, mut scene: Scene, name: &str, arguments: Val
         scene
             .settles(&format!("{story}, {name} dropped at {point:?}"))
             .await;
-        assert_eq!(
-            session.retired_reason(),
-            None,
-            "{story}, {name} dropped at {point:?}"
-        );
+        let retired = session.retired_reason();
+        assert_eq!(retired, None, "{story}, {name} dropped at {point:?}");
     })
     .await;
     let answer = result(swept.output.unwrap());

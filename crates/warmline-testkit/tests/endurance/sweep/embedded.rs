@@ -288,10 +288,8 @@ impl Stage {
         }
         match &self.behind {
             Behind::Url(ledger) => {
-                until("the server has no session left", || {
-                    ledger.counts().open_sessions == 0
-                })
-                .await;
+                let is_so = || ledger.counts().open_sessions == 0;
+                until("the server has no session left", is_so).await;
                 assert_eq!(ledger.violations(), Vec::<String>::new(), "{when}");
             },
             Behind::Pipes(program) => program.gone().await,

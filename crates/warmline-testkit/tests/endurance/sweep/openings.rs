@@ -34,11 +34,8 @@ async fn opening_is_swept(story: &str, scene: Scene, least_points: usize) {
     session.close().await;
     drop((session, last));
     scene.settles(story).await;
-    assert!(
-        swept.points >= least_points,
-        "{story}: only {} points",
-        swept.points
-    );
+    let holds = swept.points >= least_points;
+    assert!(holds, "{story}: only {} points", swept.points);
     scene.ends().await;
 }
 

@@ -40,11 +40,8 @@ fn a_call_with_questions_may_be_dropped_anywhere() {
                 scene
                     .settles(&format!("{story}, dropped at {point:?}"))
                     .await;
-                assert_eq!(
-                    session.retired_reason(),
-                    None,
-                    "{story}, dropped at {point:?}"
-                );
+                let retired = session.retired_reason();
+                assert_eq!(retired, None, "{story}, dropped at {point:?}");
             })
             .await;
             let answers = result(swept.output.unwrap());

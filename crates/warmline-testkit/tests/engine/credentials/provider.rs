@@ -73,11 +73,8 @@ async fn a_token_at_its_end_is_renewed_before_the_call() {
     for number in 1..=3 {
         assert_eq!(count_in(&run).await, number);
     }
-    assert_eq!(
-        shown(&ledger, "counter").len(),
-        3,
-        "each call had a fresh one"
-    );
+    let found = shown(&ledger, "counter").len();
+    assert_eq!(found, 3, "each call had a fresh one");
     assert_eq!(sessions(&ledger, "counter").len(), 1, "in one session");
     run.end().await;
 }
@@ -156,10 +153,8 @@ async fn headers_of_a_call_reach_the_server_with_that_call_alone() {
     }
     count(&server).await;
     for line in executed(&ledger, "counter") {
-        assert!(
-            !line.extra_headers.contains_key("x-correlation-id"),
-            "nothing sticks"
-        );
+        let holds = !line.extra_headers.contains_key("x-correlation-id");
+        assert!(holds, "nothing sticks");
     }
     let bad = server.call("echo", json!({})).header("a b", "c").await;
     assert!(bad.unwrap_err().delivery().is_safe_to_retry());

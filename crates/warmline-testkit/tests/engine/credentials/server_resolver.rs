@@ -114,10 +114,8 @@ async fn a_resolver_that_fails_is_told_and_asked_again() {
     let run = warm.begin_run();
     let server = run.server("lamp").unwrap();
     let error = server.call("counter", json!({})).await.unwrap_err();
-    assert_eq!(
-        (error.code(), error.delivery()),
-        (Code::ResolveFailed, Delivery::Unsent)
-    );
+    let delivery = (error.code(), error.delivery());
+    assert_eq!(delivery, (Code::ResolveFailed, Delivery::Unsent));
     assert!(error.to_string().contains("not registered"), "{error}");
     register.say(&ledger.url());
     assert_eq!(count_in(&run).await, 1);

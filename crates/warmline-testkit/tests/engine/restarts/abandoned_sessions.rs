@@ -19,9 +19,7 @@ async fn pass(server: &LedgerServer, minutes: u32) {
 
 /// The same for ten seconds.
 async fn step(server: &LedgerServer) {
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(10)).await;
-    tokio::time::resume();
+    crate::fixture::pass(Duration::from_secs(10)).await;
     // The server answers on a thread of its own, in real time.
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -201,14 +199,8 @@ async fn a_session_is_ended_by_whoever_opened_it() {
     ];
     for (opened_with, found_with, who, ended) in rows {
         let (server, store) = (server(), RecordingStore::new());
-        let life = |secret: Secret| {
-            Warmline::builder()
-                .server(Server::http(LEDGER, server.url()).bearer(secret))
-                .vault(recording_store::vault())
-                .store(store.clone())
-                .build()
-                .unwrap()
-        };
+        let life =
+            |secret: Secret| life_of(Server::http(LEDGER, server.url()).bearer(secret), &store);
         let first = life(opened_with);
         let run = first.identity("alice").named_run("left").unwrap();
         counted(&run.server(LEDGER).unwrap()).await;

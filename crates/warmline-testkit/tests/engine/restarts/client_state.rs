@@ -72,18 +72,14 @@ async fn what_is_ordered_while_a_session_is_written_down_reaches_it() {
             .request("resources/subscribe", json!({ "uri": "note://a" }))
             .into_future(),
     );
-    until("it is under way", || {
-        server.ledger().messages_received(SUBSCRIBE) == 1
-    })
-    .await;
+    let is_so = || server.ledger().messages_received(SUBSCRIBE) == 1;
+    until("it is under way", is_so).await;
     server.control().forget_sessions();
     let healed = ledger.call("counter", json!({})).await.unwrap();
     assert_eq!(healed.generation(), 2);
     order.await.unwrap().unwrap();
-    until("the new session heard it", || {
-        server.ledger().messages_received(SUBSCRIBE) == 2
-    })
-    .await;
+    let is_so = || server.ledger().messages_received(SUBSCRIBE) == 2;
+    until("the new session heard it", is_so).await;
     run.end().await;
     warm.close().await;
 }

@@ -65,10 +65,8 @@ async fn a_run_goes_on_with_its_session_after_a_restart() {
     );
     // Once the run has ended there is nothing to come back to.
     second.named_run("chat").unwrap().end().await;
-    until("the session was ended", || {
-        server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 0;
+    until("the session was ended", is_so).await;
     second.close().await;
     let third = life();
     assert_eq!(count(&third, "chat").await, 1);
@@ -246,10 +244,8 @@ async fn every_way_to_a_session_uses_the_store() {
     assert_eq!(server.counts().initializes, 1);
     run.end().await;
     late.close().await;
-    until("the session was ended", || {
-        server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 0;
+    until("the session was ended", is_so).await;
 }
 
 /// reliability P11: a record knows of state that was left by a call which was answered with an error
@@ -321,12 +317,7 @@ async fn a_process_that_ended_with_its_program_is_told_of() {
     let life = || {
         let program = env!("CARGO_BIN_EXE_warmline-ledger");
         let command = [program, "--stdio", "--personality", "legacy"];
-        Warmline::builder()
-            .server(Server::stdio(LEDGER, command).env(MARK, "told-of"))
-            .vault(recording_store::vault())
-            .store(store.clone())
-            .build()
-            .unwrap()
+        life_of(Server::stdio(LEDGER, command).env(MARK, "told-of"), &store)
     };
     let first = life();
     assert_eq!(count(&first, "chat").await, 1);
@@ -381,10 +372,8 @@ async fn a_name_that_was_taken_again_while_its_run_ended_is_found_after_a_restar
     let ledger = old.server(LEDGER).unwrap();
     assert_eq!(counted(&ledger).await, 1);
     let slow = tokio::spawn(async move { ledger.call("slow", json!({ "ms": 300 })).await });
-    until("the slow call is under way", || {
-        server.ledger().messages_received("tools/call") > 1
-    })
-    .await;
+    let is_so = || server.ledger().messages_received("tools/call") > 1;
+    until("the slow call is under way", is_so).await;
     let ending = tokio::spawn(old.end());
     until("the old run ends", || first.join_run("chat").is_err()).await;
     // One that ends at once in between changes nothing.
@@ -451,10 +440,8 @@ async fn what_was_agreed_on_is_known_after_a_restart() {
     assert_eq!(count(&second, "chat").await, 2);
     let run = second.named_run("chat").unwrap();
     let known = run.server(LEDGER).unwrap().info().await.unwrap();
-    assert_eq!(
-        (known.version, &known.capabilities, &known.server_info),
-        (met.version, &met.capabilities, &met.server_info)
-    );
+    let found = (known.version, &known.capabilities, &known.server_info);
+    assert_eq!(found, (met.version, &met.capabilities, &met.server_info));
     assert_eq!(server.counts().requests, before + 1, "the call alone");
     run.end().await;
     second.close().await;

@@ -21,17 +21,12 @@ async fn two_programs_share_the_session_of_a_run() {
     assert_eq!(count(&one, "chat").await, 3);
     assert_eq!(server.counts().initializes, 1);
     one.close().await;
-    assert_eq!(
-        count(&other, "chat").await,
-        4,
-        "the other's close ended nothing"
-    );
+    let found = count(&other, "chat").await;
+    assert_eq!(found, 4, "the other's close ended nothing");
     other.named_run("chat").unwrap().end().await;
     other.close().await;
-    until("the session was ended", || {
-        server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 0;
+    until("the session was ended", is_so).await;
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
@@ -148,10 +143,8 @@ async fn of_two_that_open_at_once_one_session_stays() {
     one.close().await;
     other.named_run("chat").unwrap().end().await;
     other.close().await;
-    until("the session was ended", || {
-        server.counts().open_sessions == 0
-    })
-    .await;
+    let is_so = || server.counts().open_sessions == 0;
+    until("the session was ended", is_so).await;
 }
 
 /// A144: when both see the session go, both end up in the one that replaces it.

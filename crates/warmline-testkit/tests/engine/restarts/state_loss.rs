@@ -14,12 +14,10 @@ use crate::restarts::census::until;
 const POLICIES: [StateLossPolicy; 2] = [StateLossPolicy::Tell, StateLossPolicy::Fail];
 
 fn life_under(then: StateLossPolicy, server: &LedgerServer, store: &RecordingStore) -> Warmline {
-    Warmline::builder()
-        .server(Server::http(LEDGER, server.url()).on_state_loss(then))
-        .vault(recording_store::vault())
-        .store(store.clone())
-        .build()
-        .unwrap()
+    life_of(
+        Server::http(LEDGER, server.url()).on_state_loss(then),
+        &store,
+    )
 }
 
 /// Whether a call says that state was lost, in the way of its policy.
@@ -66,10 +64,8 @@ async fn a_loss_that_nobody_was_told_of_is_told_in_the_next_life() {
         let run = third.named_run("chat").unwrap();
         let ledger = run.server(LEDGER).unwrap();
         let next = ledger.call("counter", json!({})).await.unwrap();
-        assert!(
-            !next.state_lost(),
-            "{then:?}, {heals}: told in the life before"
-        );
+        let holds = !next.state_lost();
+        assert!(holds, "{then:?}, {heals}: told in the life before");
         run.end().await;
         third.close().await;
         if heals {

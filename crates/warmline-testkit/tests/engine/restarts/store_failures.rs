@@ -91,10 +91,8 @@ async fn a_store_that_fails_costs_no_session_that_it_has_a_record_of() {
         first.close().await;
         // A store that works again may have got what it missed.
         let kept = server.counts().open_sessions;
-        assert!(
-            kept == 1 || (kept, at_the_end) == (2, Mood::Works),
-            "{kept}"
-        );
+        let holds = kept == 1 || (kept, at_the_end) == (2, Mood::Works);
+        assert!(holds, "{kept}");
         store.is_now(Mood::Works);
         let second = life(&server, &store);
         assert_eq!(count(&second, "written").await, 2, "{at_the_end:?}");

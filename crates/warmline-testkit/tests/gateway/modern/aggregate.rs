@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::raw_client::{Back, Stream, Wire, call, request};
+use super::raw_client::{Reply, Stream, Wire, call, request};
 use crate::aggregate_fixture::{Merged, each, list};
 use crate::aggregate_resources::Audited;
 
@@ -14,7 +14,7 @@ async fn two() -> Merged {
     Merged::modern(vec![("beta", of("two")), ("alpha", of("one"))]).await
 }
 
-async fn send(world: &Merged, wire: Wire) -> Back {
+async fn send(world: &Merged, wire: Wire) -> Reply {
     wire.at("/mcp").send_to(world.gateway.address()).await
 }
 
@@ -34,18 +34,13 @@ async fn all_servers_are_one_in_the_modern_era_as_well() {
     let said = result(&world, "server/discover", json!({})).await;
     assert_eq!(said["supportedVersions"], json!(["2026-07-28"]));
     assert_eq!(said["capabilities"]["tools"]["listChanged"], true);
-    assert_eq!(
-        world.asked("server/discover"),
-        (0, 0),
-        "nothing is opened for it"
-    );
+    let found = world.asked("server/discover");
+    assert_eq!(found, (0, 0), "nothing is opened for it");
     let tools = result(&world, "tools/list", json!({})).await;
     let names = each(&tools, "tools", "name");
     assert!(names.contains(&"alpha__echo") && names.contains(&"beta__echo"));
-    assert_eq!(
-        (&tools["ttlMs"], &tools["cacheScope"]),
-        (&json!(0), &json!("private"))
-    );
+    let found = (&tools["ttlMs"], &tools["cacheScope"]);
+    assert_eq!(found, (&json!(0), &json!("private")));
     let info = &tools["_meta"]["io.modelcontextprotocol/serverInfo"];
     assert_eq!(info["name"], "warmline");
 
@@ -235,10 +230,8 @@ async fn one_listen_hears_all_servers() {
     assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(first["params"]["notifications"], wanted);
     let listens = |name: &str| world.server(name).control().open_listens();
-    until("both are listened to", || {
-        listens("alpha") + listens("beta") == 2
-    })
-    .await;
+    let is_so = || listens("alpha") + listens("beta") == 2;
+    until("both are listened to", is_so).await;
     let before = tools().await;
     for (number, name) in ["alpha", "beta"].into_iter().enumerate() {
         world.server(name).control().change_tools();
@@ -254,12 +247,10 @@ async fn one_listen_hears_all_servers() {
 
     let more = LedgerServer::start(Personality::modern()).unwrap();
     let declared = Server::http("more", more.url()).era(Era::Modern);
-    world.warm.add_server(declared).unwrap();
+    world.add_server(declared);
     heard(&mut stream, "notifications/tools/list_changed").await;
-    until("the new one is listened to", || {
-        more.control().open_listens() == 1
-    })
-    .await;
+    let is_so = || more.control().open_listens() == 1;
+    until("the new one is listened to", is_so).await;
     drop(stream);
     let all = || listens("alpha") + listens("beta") + more.control().open_listens();
     until("nobody is listened to", || all() == 0).await;

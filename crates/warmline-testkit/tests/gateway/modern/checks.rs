@@ -139,11 +139,8 @@ async fn an_earlier_step_wins_over_a_later_one() {
             }
             let first = spoil_later(right.clone());
             let back = spoil(first).send(&world).await;
-            assert_eq!(
-                back.refusal(),
-                *expected,
-                "{earlier} before {later}: {back:?}"
-            );
+            let refusal = back.refusal();
+            assert_eq!(refusal, *expected, "{earlier} before {later}: {back:?}");
         }
     }
     world.finish().await;
@@ -258,11 +255,8 @@ async fn the_era_of_a_message_is_told_by_its_body_first() {
     }
     for http in ["GET", "DELETE", "PUT"] {
         let back = right().body("").http(http).send(&world).await;
-        assert_eq!(
-            (back.status, back.header("allow")),
-            (405, Some("POST")),
-            "R10: {http}"
-        );
+        let seen = (back.status, back.header("allow"));
+        assert_eq!(seen, (405, Some("POST")), "R10: {http}");
     }
     world.gateway.stop().await;
     world.warm.close().await;
@@ -302,11 +296,8 @@ async fn errors_of_the_server_pass_with_the_status_of_their_code() {
         let refusal = Fault::Reply(CannedReply::new(status, error).json());
         world.inject(FaultRule::new(refusal).on_tool("echo").times(1));
         let back = call("echo", json!({})).send(&world).await;
-        assert_eq!(
-            back.refusal(),
-            (status, -32602),
-            "as the server has it: {back:?}"
-        );
+        let found = back.refusal();
+        assert_eq!(found, (status, -32602), "as the server has it: {back:?}");
     }
     let nowhere = call("echo", json!({})).at("/servers/nobody/mcp");
     assert_eq!(nowhere.send(&world).await.status, 404);

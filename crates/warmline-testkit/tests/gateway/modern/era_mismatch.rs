@@ -85,7 +85,7 @@ async fn the_era_that_an_operator_names_is_the_only_one() {
     let world = World::new(Personality::dual()).await;
     for (name, era) in [("old", Era::Legacy), ("new", Era::Modern)] {
         let declared = Server::http(name, world.server.url()).era(era);
-        world.warm.add_server(declared).unwrap();
+        world.add_server(declared);
     }
     let back = call("echo", json!({}))
         .at("/servers/old/mcp")
@@ -114,7 +114,7 @@ async fn a_legacy_program_is_asked_once_too() {
         starts.display()
     );
     let child = Server::stdio("child", ["sh", "-c", &script]);
-    world.warm.add_server(child).unwrap();
+    world.add_server(child);
     for probe in probes() {
         let back = probe.at("/servers/child/mcp").send(&world).await;
         assert_eq!(back.refusal(), (400, -32600), "{back:?}");

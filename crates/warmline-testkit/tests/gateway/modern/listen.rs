@@ -259,9 +259,7 @@ async fn a_stream_that_breaks_is_opened_anew_and_the_client_stays() {
 
 /// Lets so much time pass at once as lies between two tries at most, and a try be made.
 async fn one_try() {
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(31)).await;
-    tokio::time::resume();
+    pass(Duration::from_secs(31)).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
@@ -348,13 +346,10 @@ async fn one_caller_opens_only_so_many() {
 async fn a_program_is_listened_to_as_well() {
     let world = World::new(Personality::modern()).await;
     let ledger = env!("CARGO_BIN_EXE_warmline-ledger");
-    world
-        .warm
-        .add_server(Server::stdio(
-            "child",
-            [ledger, "--stdio", "--personality", "modern"],
-        ))
-        .unwrap();
+    world.add_server(Server::stdio(
+        "child",
+        [ledger, "--stdio", "--personality", "modern"],
+    ));
     let at = "/runs/r/servers/child/mcp";
     let (one, other) = (json!("one"), json!(2));
     let mut first = listen(one.clone()).at(at).begin(&world).await;
@@ -365,11 +360,8 @@ async fn a_program_is_listened_to_as_well() {
     let logged = call("log", json!({ "lines": 2 })).at(at);
     let logged = logged.changed(|body| body["params"]["_meta"][name] = json!("info"));
     let logged = logged.send(&world).await;
-    assert_eq!(
-        logged.messages().len(),
-        3,
-        "a call hears its own lines: {logged:?}"
-    );
+    let messages = logged.messages().len();
+    assert_eq!(messages, 3, "a call hears its own lines: {logged:?}");
     for stream in [Some(first), None].into_iter().flatten() {
         let mut stream = stream;
         let changed = call("change_tools", json!({})).at(at).send(&world).await;

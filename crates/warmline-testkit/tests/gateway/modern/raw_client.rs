@@ -2,13 +2,12 @@
 
 use crate::prelude::*;
 
-use tokio::io::AsyncWriteExt as _;
-
+pub(crate) use crate::raw_client::Reply;
+use crate::raw_client::send;
 pub(crate) use crate::raw_http::Response as Stream;
+use crate::raw_http::{JSON, begin, text};
 
 pub(crate) const VERSION: &str = "2026-07-28";
-/// Nothing here takes so long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One request, to be changed by a test before it is sent.
 #[derive(Clone, Debug)]
@@ -17,47 +16,6 @@ pub(crate) struct Wire {
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
-}
-
-/// What came back, whole.
-#[derive(Clone, Debug)]
-pub(crate) struct Back {
-    pub(crate) status: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: String,
-}
-
-impl Back {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let mut all = self.headers.iter();
-        let found = all.find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
-    }
-
-    /// The JSON of the body, or of its last event.
-    pub(crate) fn json(&self) -> Value {
-        let text = match self.messages().last() {
-            Some(last) => last.to_string(),
-            None => self.body.clone(),
-        };
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// The messages of a body of events.
-    pub(crate) fn messages(&self) -> Vec<Value> {
-        let data = self
-            .body
-            .lines()
-            .filter_map(|line| line.strip_prefix("data: "));
-        data.map(|data| serde_json::from_str(data).unwrap())
-            .collect()
-    }
-
-    /// The status, and the code of the error in the body.
-    pub(crate) fn refusal(&self) -> (u16, i64) {
-        let code = self.json()["error"]["code"].as_i64().unwrap_or_default();
-        (self.status, code)
-    }
 }
 
 /// A request of this method that is right in everything.
@@ -75,24 +33,19 @@ pub(crate) fn request(method: &str, params: Value) -> Wire {
         "tasks/get" | "tasks/update" | "tasks/cancel" => params["taskId"].as_str(),
         _ => None,
     };
-    let name = name.map(|name| ("Mcp-Name".to_owned(), name.to_owned()));
+    let mut headers = JSON.to_vec();
+    headers.extend([("MCP-Protocol-Version", VERSION), ("Mcp-Method", method)]);
+    headers.extend(name.map(|name| ("Mcp-Name", name)));
+    let headers = headers.into_iter();
     let body = json!({ "jsonrpc": "2.0", "id": "wire-1", "method": method, "params": params });
-    let mut wire = Wire {
+    Wire {
         http: "POST",
         path: "/servers/ledger/mcp".to_owned(),
-        headers: vec![
-            ("Content-Type".to_owned(), "application/json".to_owned()),
-            (
-                "Accept".to_owned(),
-                "application/json, text/event-stream".to_owned(),
-            ),
-            ("MCP-Protocol-Version".to_owned(), VERSION.to_owned()),
-            ("Mcp-Method".to_owned(), method.to_owned()),
-        ],
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
         body: body.to_string(),
-    };
-    wire.headers.extend(name);
-    wire
+    }
 }
 
 /// A call of a tool that is right in everything.
@@ -145,22 +98,13 @@ impl Wire {
     }
 
     /// Sends it and reads what comes back to its end.
-    pub(crate) async fn send(self, world: &World) -> Back {
+    pub(crate) async fn send(self, world: &World) -> Reply {
         self.send_to(world.gateway.address()).await
     }
 
     /// The same to this address.
-    pub(crate) async fn send_to(self, address: SocketAddr) -> Back {
-        let reading = async {
-            let mut stream = self.begin_at(address).await;
-            let body = stream.whole().await;
-            Back {
-                status: stream.status,
-                headers: stream.headers,
-                body,
-            }
-        };
-        within(reading).await
+    pub(crate) async fn send_to(self, address: SocketAddr) -> Reply {
+        send(address, &self.text()).await
     }
 
     /// Sends it and reads the head of what comes back.
@@ -170,28 +114,14 @@ impl Wire {
 
     /// The same at this address.
     pub(crate) async fn begin_at(self, address: SocketAddr) -> Stream {
-        let mut head = format!("{} {} HTTP/1.1\r\n", self.http, self.path);
-        let host = address.to_string();
-        let length = self.body.len().to_string();
-        let more = [("Host", host.as_str()), ("Content-Length", &length)];
-        let more = more.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let named = |name: &str| self.headers.iter().any(|(known, _)| known == name);
-        for (name, value) in more
-            .iter()
-            .filter(|(name, _)| !named(name))
-            .chain(&self.headers)
-        {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        head.push_str("Connection: close\r\n\r\n");
-        let mut socket = TcpStream::connect(address).await.unwrap();
-        socket.write_all(head.as_bytes()).await.unwrap();
-        socket.write_all(self.body.as_bytes()).await.unwrap();
-        within(Stream::read(socket)).await
+        begin(address, &self.text()).await
     }
-}
 
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(PATIENCE, work).await;
-    ended.expect("this hangs")
+    fn text(&self) -> String {
+        let headers = self.headers.iter();
+        let headers: Vec<_> = headers
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        text(self.http, &self.path, &headers, &self.body)
+    }
 }

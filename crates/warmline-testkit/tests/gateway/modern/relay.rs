@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::raw_client::{Back, Wire, call, request};
+use super::raw_client::{Reply, Wire, call, request};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -44,7 +44,7 @@ fn with_forged_state(wire: Wire) -> Wire {
     })
 }
 
-fn result(back: &Back) -> Value {
+fn result(back: &Reply) -> Value {
     assert_eq!(back.status, 200, "{back:?}");
     back.json()["result"].clone()
 }
@@ -82,7 +82,7 @@ async fn a_state_is_good_for_its_caller_alone() {
         ..local()
     };
     let other = Server::http("other", world.server.url());
-    world.warm.add_server(other).unwrap();
+    world.add_server(other);
     world.gateway = Gateway::start(world.warm.clone(), options).await.unwrap();
     let by = |who: &str, wire: Wire| wire.with("Authorization", &format!("Bearer token of {who}"));
     let asked = result(&by("alice", asking(json!({}))).send(&world).await);
@@ -223,10 +223,7 @@ async fn headers_of_arguments_are_checked_in_front_of_a_program_too() {
     let world = World::new(Personality::modern()).await;
     let ledger = env!("CARGO_BIN_EXE_warmline-ledger");
     let child = [ledger, "--stdio", "--personality", "modern"];
-    world
-        .warm
-        .add_server(Server::stdio("child", child))
-        .unwrap();
+    world.add_server(Server::stdio("child", child));
     let at = "/runs/r/servers/child/mcp";
     let bare = || call("routed", json!({ "level": 42 })).at(at);
     let steps = [
@@ -337,11 +334,8 @@ async fn a_client_that_leaves_cancels_its_own_call() {
                 .filter(|one| one.phase == ExecutionPhase::Abandoned);
             abandoned.any(|one| one.tool.as_deref() == Some("progress"))
         };
-        assert!(
-            ledger.wait_until(LIMIT, gone).await,
-            "{:?}",
-            ledger.entries()
-        );
+        let holds = ledger.wait_until(LIMIT, gone).await;
+        assert!(holds, "{:?}", ledger.entries());
     };
     let (stayed, ()) = tokio::join!(other, story);
     assert_eq!(stayed.status, 200);
@@ -383,11 +377,8 @@ async fn extensions_pass_and_tasks_are_named_in_a_header() {
     assert_eq!(unknown.refusal(), (200, -32602), "{unknown:?}");
     assert_eq!(world.received("tasks/get"), 0);
     let passed = request("x.example/do", json!({})).send(&world).await;
-    assert_eq!(
-        passed.refusal(),
-        (404, -32601),
-        "the server's own word: {passed:?}"
-    );
+    let found = passed.refusal();
+    assert_eq!(found, (404, -32601), "the server's own word: {passed:?}");
     assert_eq!(world.received("x.example/do"), 1);
     let own = "x.example/extension";
     let name = "io.modelcontextprotocol/clientCapabilities";
@@ -416,10 +407,8 @@ async fn a_server_is_described_in_its_own_words() {
         first["instructions"],
         "A server that writes down what it does."
     );
-    assert_eq!(
-        (&first["ttlMs"], &first["cacheScope"]),
-        (&json!(0), &json!("private"))
-    );
+    let found = (&first["ttlMs"], &first["cacheScope"]);
+    assert_eq!(found, (&json!(0), &json!("private")));
     let info = &first["_meta"]["io.modelcontextprotocol/serverInfo"]["name"];
     assert_eq!(info, "warmline-ledger");
     // What is stale at once is asked for each time, and once for the first.

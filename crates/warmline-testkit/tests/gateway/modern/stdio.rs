@@ -77,18 +77,14 @@ async fn an_id_under_way_is_not_taken_again() {
         let slow = with_id(ask("slow", json!({ "ms": 60_000 })));
         client.say(&slow).await;
         let ledger = world.server.ledger();
-        until("the call is under way", || {
-            ledger.started_executions("slow") == 1
-        })
-        .await;
+        let is_so = || ledger.started_executions("slow") == 1;
+        until("the call is under way", is_so).await;
         let again = with_id(ask("counter", json!({})));
         for again in [again.clone(), again.replace(r#""/""#, r#""\u002f""#)] {
             client.say(&again).await;
             let answer = client.hear().await;
-            assert_eq!(
-                (&answer["id"], &answer["error"]["code"]),
-                (&json!("/"), &json!(-32600))
-            );
+            let found = (&answer["id"], &answer["error"]["code"]);
+            assert_eq!(found, (&json!("/"), &json!(-32600)));
         }
         assert_eq!(ledger.executions("counter"), 0, "{era:?}");
         client.say(&cancel(&json!("/"))).await;
@@ -120,29 +116,22 @@ async fn an_id_under_way_is_not_taken_again_in_a_batch() {
     let slow = |id: u32| crate::raw_http::call(id.into(), "slow", json!({ "ms": 60_000 }));
     let count = |id: u32| crate::raw_http::call(id.into(), "counter", json!({}));
     let refused = |id: Value, answer: &Value| {
-        assert_eq!(
-            (&answer["id"], &answer["error"]["code"]),
-            (&id, &json!(-32600)),
-            "{answer}"
-        );
+        let found = (&answer["id"], &answer["error"]["code"]);
+        assert_eq!(found, (&id, &json!(-32600)), "{answer}");
     };
     // Nobody could tell the answers of two apart: nothing of such a batch is done.
     client.say(&json!([count(5), count(5)]).to_string()).await;
     refused(Value::Null, &client.hear().await);
     client.say(&slow(6).to_string()).await;
-    until("the call is under way", || {
-        ledger.started_executions("slow") == 1
-    })
-    .await;
+    let is_so = || ledger.started_executions("slow") == 1;
+    until("the call is under way", is_so).await;
     client.say(&json!([count(6), count(7)]).to_string()).await;
     let together = client.hear().await;
     refused(json!(6), &together[0]);
     assert_eq!(together[1]["id"], 7, "{together}");
     client.say(&json!([slow(8), slow(9)]).to_string()).await;
-    until("they are under way", || {
-        ledger.started_executions("slow") == 3
-    })
-    .await;
+    let is_so = || ledger.started_executions("slow") == 3;
+    until("they are under way", is_so).await;
     client.say(&count(9).to_string()).await;
     refused(json!(9), &client.hear().await);
     assert_eq!(ledger.executions("counter"), 1);

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::raw_client::{Back, Wire, call, request};
+use super::raw_client::{Reply, Wire, call, request};
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// The id of the server's own, which every caller could guess.
@@ -24,7 +24,7 @@ fn about(method: &str, task: &str) -> Wire {
     knowing(request(method, json!({ "taskId": task })))
 }
 
-fn result(back: &Back) -> Value {
+fn result(back: &Reply) -> Value {
     assert_eq!(back.status, 200, "{back:?}");
     back.json()["result"].clone()
 }

@@ -17,21 +17,15 @@ async fn is_served(client: Program, variables: &[(&str, &str)], alone: [u64; 2])
     let tool = format!("{LEGACY}__counter");
     let visits = visits_with(&tool, &client, variables, &urls).await;
     let counts: Vec<_> = visits.iter().map(|visit| visit.counts.clone()).collect();
-    assert_eq!(
-        counts,
-        [alone.to_vec(), vec![1, 2], vec![3, 4]],
-        "{client:?}"
-    );
+    let expected = [alone.to_vec(), vec![1, 2], vec![3, 4]];
+    assert_eq!(counts, expected, "{client:?}");
     for visit in visits {
         let has = |server: &str| {
             let before = format!("{server}__");
             visit.tools.iter().any(|tool| tool.starts_with(&before))
         };
-        assert!(
-            has(LEGACY) && has(DUAL) && !has(MODERN),
-            "{:?}",
-            visit.tools
-        );
+        let holds = has(LEGACY) && has(DUAL) && !has(MODERN);
+        assert!(holds, "{:?}", visit.tools);
     }
     world.finish().await;
 }

@@ -74,10 +74,8 @@ pub(crate) async fn output(command: &mut Command) -> String {
         .unwrap_or_else(|| panic!("{command:?} did not end within {WITHIN:?}"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{command:?}:\n{said}\n{complained}"
-    );
+    let holds = output.status.success();
+    assert!(holds, "{command:?}:\n{said}\n{complained}");
     said
 }
 

@@ -48,10 +48,8 @@ async fn everything_works(server: &ServerTarget) {
     let session = open(server, LEGACY).await;
     // One of the thirteen is registered only after `notifications/initialized`.
     assert_eq!(tools(&session).await.len(), 13);
-    assert_eq!(
-        call(&session, "echo", json!({ "message": "hello" })).await,
-        "Echo: hello"
-    );
+    let found = call(&session, "echo", json!({ "message": "hello" })).await;
+    assert_eq!(found, "Echo: hello");
     assert!(
         call(&session, "get-sum", json!({ "a": 2, "b": 3 }))
             .await
@@ -88,10 +86,8 @@ async fn everything_gets_its_question_answered(server: &ServerTarget) {
     let witness = Witness::default();
     let heard = call_heard(&session, "trigger-elicitation-request", json!({}), &witness).await;
     assert!(heard.contains("Ada"), "{heard}");
-    assert_eq!(
-        *witness.asked.lock().unwrap(),
-        [ServerRequestKind::Elicitation]
-    );
+    let kinds = witness.asked.lock().unwrap().clone();
+    assert_eq!(kinds, [ServerRequestKind::Elicitation]);
     close(session).await;
 }
 

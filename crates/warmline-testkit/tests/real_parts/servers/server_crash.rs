@@ -50,10 +50,8 @@ async fn heals_and_tells(program: &Program, path: &str) {
     }
     running.kill();
     let error = bump(&run).await.unwrap_err();
-    assert!(
-        error.delivery().is_safe_to_retry(),
-        "nobody was there: {error:?}"
-    );
+    let holds = error.delivery().is_safe_to_retry();
+    assert!(holds, "nobody was there: {error:?}");
     running.url = running.url.replace(path, "/mcp");
     running.start_again(program);
     tells_of_the_loss(&bump(&run).await.unwrap(), &stateful);

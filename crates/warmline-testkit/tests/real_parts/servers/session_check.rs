@@ -167,10 +167,7 @@ pub(crate) async fn close(session: Session) {
     session.close().await;
     if let Some(child) = child {
         let process = format!("/proc/{}", child.pid);
-        assert!(
-            !Path::new(&process).exists(),
-            "the child {} outlived its session",
-            child.pid
-        );
+        let holds = !Path::new(&process).exists();
+        assert!(holds, "the child {} outlived its session", child.pid);
     }
 }

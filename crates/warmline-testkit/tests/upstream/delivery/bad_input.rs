@@ -91,11 +91,8 @@ async fn a_head_over_the_limit_names_the_limit() {
         for (account, fault) in table {
             let rule = FaultRule::new(fault).on_tool("pay");
             let outcome = setting.row(account, rule, Unknown(Reason::BadReply)).await;
-            assert!(
-                outcome.words().contains("32768"),
-                "{account}: {}",
-                outcome.words()
-            );
+            let holds = outcome.words().contains("32768");
+            assert!(holds, "{account}: {}", outcome.words());
         }
         setting.finish().await;
     }
@@ -127,7 +124,7 @@ async fn a_result_of_any_depth_is_passed_on_or_refused_and_never_kills_us() {
         let session = setting.session().await;
         for depth in [100, 1_000, 100_000] {
             let fault = Fault::CorruptReply(ReplyCorruption::Depth(depth));
-            setting.server.inject(FaultRule::new(fault).on_tool("pay"));
+            setting.inject(FaultRule::new(fault).on_tool("pay"));
             match session.call(payment("deep"), &()).await {
                 AttemptResult::Answered(Reply::Result(raw)) => assert!(raw.len() > 2 * depth),
                 AttemptResult::Failed(failure) => {
@@ -147,9 +144,7 @@ async fn a_flood_of_notices_is_heard_and_the_answer_still_comes() {
     for setting in [Setting::legacy, Setting::modern] {
         let setting = setting();
         let ear = Ear::default();
-        setting
-            .server
-            .inject(FaultRule::new(Fault::Flood(20_000)).on_tool("pay"));
+        setting.inject(FaultRule::new(Fault::Flood(20_000)).on_tool("pay"));
         let outcome = setting.pay("flood", &ear).await;
         outcome.ends(Result);
         assert_eq!(ear.heard(), 20_000);
@@ -189,9 +184,7 @@ async fn a_session_id_that_no_session_may_have_is_refused() {
         ("1 MiB", Fault::GiantSessionId(1 << 20), Reason::NotMcp),
     ];
     for (case, fault, reason) in table {
-        setting
-            .server
-            .inject(FaultRule::new(fault).on_method("initialize"));
+        setting.inject(FaultRule::new(fault).on_method("initialize"));
         let trouble = setting.try_open().await.unwrap_err();
         assert_eq!(trouble.reason, reason, "{case}: {trouble:?}");
         assert!(trouble.message.contains("`ledger`"), "{case}: {trouble}");
@@ -240,9 +233,7 @@ async fn a_handshake_that_is_no_handshake_ends_typed_and_the_next_one_works() {
     ];
     for (case, fault) in table {
         // Twice: a handshake that broke off by chance is tried once more.
-        setting
-            .server
-            .inject(FaultRule::new(fault).on_method("initialize").times(2));
+        setting.inject(FaultRule::new(fault).on_method("initialize").times(2));
         let opened = setting.try_open().await;
         let trouble = opened.err().unwrap_or_else(|| panic!("{case}: it opened"));
         assert!(trouble.message.contains("`ledger`"), "{case}: {trouble}");
@@ -281,19 +272,14 @@ async fn a_handshake_on_a_stream_names_what_was_wrong_with_it() {
     ];
     for (case, fault, reason, words) in table {
         let before = setting.server.ledger().messages_received("initialize");
-        setting
-            .server
-            .inject(FaultRule::new(fault).on_method("initialize").always());
+        setting.inject(FaultRule::new(fault).on_method("initialize").always());
         let trouble = setting.try_open().await.unwrap_err();
         assert_eq!(trouble.reason, reason, "{case}: {trouble:?}");
         assert!(trouble.message.contains(words), "{case}: {trouble}");
         assert!(trouble.message.contains("`ledger`"), "{case}: {trouble}");
         // Only what broke off by chance is tried again.
-        assert_eq!(
-            setting.server.ledger().messages_received("initialize"),
-            before + 1,
-            "{case}"
-        );
+        let received = setting.server.ledger().messages_received("initialize");
+        assert_eq!(received, before + 1, "{case}");
         setting.server.control().clear_faults();
     }
     assert_eq!(setting.pay("next", &()).await.ended, Result);
@@ -320,11 +306,8 @@ async fn what_a_server_says_is_shown_on_one_short_line_without_tricks() {
             .row(account, rule, Unknown(Reason::ServerError))
             .await;
         let words = outcome.words();
-        assert!(
-            words.chars().count() < 400,
-            "{account}: {} letters",
-            words.len()
-        );
+        let holds = words.chars().count() < 400;
+        assert!(holds, "{account}: {} letters", words.len());
         let odd = |letter: char| letter.is_control() || "\u{202e}\u{2066}".contains(letter);
         assert!(!words.contains(odd), "{account}: {words:?}");
     }

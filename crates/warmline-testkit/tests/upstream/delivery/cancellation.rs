@@ -121,7 +121,7 @@ async fn an_answer_to_a_dropped_call_reaches_nobody() {
             let session = setting.session().await;
             for round in 0..10 {
                 let late = Fault::Delay(20, FaultTiming::AfterExecuting);
-                setting.server.inject(FaultRule::new(late).on_tool("pay"));
+                setting.inject(FaultRule::new(late).on_tool("pay"));
                 let dropped = format!("dropped {round}");
                 let call = session.call(payment(&dropped), &());
                 let done = || setting.executions(&dropped) == 1;
@@ -169,9 +169,7 @@ async fn a_call_that_came_to_its_end_is_not_cancelled() {
         for (account, status) in [("answered", 200), ("refused", 400), ("unknown", 500)] {
             if status != 200 {
                 let canned = CannedReply::new(status, "");
-                setting
-                    .server
-                    .inject(FaultRule::new(Fault::Reply(canned)).on_tool("pay"));
+                setting.inject(FaultRule::new(Fault::Reply(canned)).on_tool("pay"));
             }
             setting.pay(account, &()).await;
         }

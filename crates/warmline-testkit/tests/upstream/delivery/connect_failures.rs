@@ -106,9 +106,7 @@ async fn a_session_that_could_not_be_opened_sent_nothing_of_the_caller() {
     ];
     for (account, fault, reason) in table {
         // Twice, because a handshake that broke off is tried once more.
-        setting
-            .server
-            .inject(FaultRule::new(fault).on_method("initialize").times(2));
+        setting.inject(FaultRule::new(fault).on_method("initialize").times(2));
         let opened = setting.try_open().await;
         let trouble = opened
             .err()
@@ -170,11 +168,8 @@ async fn a_connection_that_is_reset_at_the_door_is_never_called_executed() {
             Unsent(Reason::WriteFailed),
             Unknown(Reason::ReplyLost),
         ];
-        assert!(
-            expected.contains(&outcome.ended),
-            "{account}: {:?}",
-            outcome.trouble
-        );
+        let holds = expected.contains(&outcome.ended);
+        assert!(holds, "{account}: {:?}", outcome.trouble);
     }
     proxy.restore();
     assert_eq!(setting.server.ledger().executions("pay"), 0);
@@ -264,7 +259,7 @@ async fn a_server_that_stays_silent_ends_the_call_at_its_limit_and_hears_the_can
         ("D25 done", FaultTiming::AfterExecuting),
     ] {
         let session = setting.session().await;
-        setting.server.inject(on_payment(Fault::Silence(moment)));
+        setting.inject(on_payment(Fault::Silence(moment)));
         let request = payment(account).with_deadlines(within_ms(150, 5_000));
         let mut outcome = setting.told(account, session.call(request, &()).await);
         outcome.ends(Unknown(Reason::Timeout));
@@ -295,7 +290,7 @@ async fn one_hundred_and_two_and_then_silence_is_a_timeout() {
     let setting = Setting::legacy();
     let session = setting.session().await;
     let more = CannedReply::new(102, "").execute_first();
-    setting.server.inject(on_payment(Fault::Reply(more)));
+    setting.inject(on_payment(Fault::Reply(more)));
     let request = payment("D73").with_deadlines(within_ms(150, 5_000));
     let outcome = setting.told("D73", session.call(request, &()).await);
     outcome.ends(Unknown(Reason::Timeout));
@@ -379,11 +374,8 @@ async fn a_server_that_closes_idle_connections_at_the_moment_of_use_is_never_mis
             Unknown(Reason::ReplyLost),
             Unsent(Reason::WriteFailed),
         ];
-        assert!(
-            known.contains(&outcome.ended),
-            "{account}: {:?}",
-            outcome.trouble
-        );
+        let holds = known.contains(&outcome.ended);
+        assert!(holds, "{account}: {:?}", outcome.trouble);
         if outcome.ended == Result {
             assert_eq!(outcome.account(), account);
         }

@@ -90,10 +90,8 @@ async fn meet(dialect: &'static Dialect, breadth: SessionGoneMatching) {
 /// was executed.
 #[tokio::test]
 async fn every_dialect_of_a_lost_session_is_read_for_what_it_says() {
-    assert!(
-        dialects::SESSION_GONE.len() >= 50,
-        "the table has lost rows"
-    );
+    let holds = dialects::SESSION_GONE.len() >= 50;
+    assert!(holds, "the table has lost rows");
     for dialect in dialects::SESSION_GONE.iter() {
         meet(dialect, SessionGoneMatching::Sure).await;
     }
@@ -149,11 +147,8 @@ async fn the_wide_dialects_are_read_from_streams_too() {
         assert_eq!(outcome.ended, ended, "{breadth:?}: {:?}", outcome.trouble);
         let read = outcome.trouble.and_then(|trouble| trouble.session_gone);
         assert_eq!(read, form, "{breadth:?}");
-        assert_eq!(
-            session.retired_reason().is_some(),
-            form.is_some(),
-            "{breadth:?}"
-        );
+        let retired = session.retired_reason().is_some();
+        assert_eq!(retired, form.is_some(), "{breadth:?}");
     }
 }
 
@@ -169,19 +164,14 @@ async fn a_request_without_an_id_that_is_told_it_needs_one_says_so() {
     let session = stub.session(Era::Legacy).await;
     let outcome = Outcome::of(session.call(payment("needs"), &()).await);
     outcome.ends(Refused(Reason::SessionGone));
-    assert!(
-        outcome.words().contains("wants a session"),
-        "{}",
-        outcome.words()
-    );
+    let holds = outcome.words().contains("wants a session");
+    assert!(holds, "{}", outcome.words());
     let form = outcome
         .trouble
         .and_then(|trouble| trouble.session_gone)
         .unwrap();
-    assert_eq!(
-        (form, form.remedy()),
-        (Gone::NeedsSession, SessionGoneRemedy::Open)
-    );
+    let row = (form, form.remedy());
+    assert_eq!(row, (Gone::NeedsSession, SessionGoneRemedy::Open));
     assert!(session.retired_reason().is_some() && outcome.given_back.is_some());
 }
 

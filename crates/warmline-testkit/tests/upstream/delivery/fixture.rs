@@ -115,10 +115,9 @@ impl Setting {
         *self.kept.lock().unwrap() = None;
     }
 
-    /// Pays once for this account under this fault, and says how that ended.
-    pub(crate) async fn pay_under(&self, account: &str, rule: FaultRule) -> Outcome {
+    /// What the server does wrong from now on.
+    pub(crate) fn inject(&self, rule: FaultRule) {
         self.server.inject(rule);
-        self.pay(account, &()).await
     }
 
     pub(crate) async fn pay(&self, account: &str, listener: &dyn Listener) -> Outcome {
@@ -161,7 +160,8 @@ impl Setting {
     /// One row of a table: under this fault a payment ends as expected, what is given back can be
     /// sent again, and the next payment works, in a new session where the old one was retired.
     pub(crate) async fn row(&self, account: &str, rule: FaultRule, expected: Expected) -> Outcome {
-        let mut outcome = self.pay_under(account, rule).await;
+        self.inject(rule);
+        let mut outcome = self.pay(account, &()).await;
         assert_eq!(outcome.ended, expected, "{account}: {:?}", outcome.trouble);
         outcome.names_the_server(account);
         self.server.control().clear_faults();
@@ -268,11 +268,8 @@ impl Outcome {
     #[track_caller]
     pub(crate) fn names_the_server(&self, account: &str) {
         if let Some(trouble) = &self.trouble {
-            assert!(
-                trouble.message.contains("`ledger`"),
-                "{account}: {}",
-                trouble.message
-            );
+            let holds = trouble.message.contains("`ledger`");
+            assert!(holds, "{account}: {}", trouble.message);
         }
     }
 }

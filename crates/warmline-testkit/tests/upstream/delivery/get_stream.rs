@@ -33,9 +33,7 @@ async fn a_server_without_a_standing_stream_is_asked_for_it_once() {
     for status in [405, 404, 406, 400] {
         let setting = able(Personality::legacy());
         let none = Fault::Reply(CannedReply::new(status, "no stream here"));
-        setting
-            .server
-            .inject(FaultRule::new(none).on_method("GET").always());
+        setting.inject(FaultRule::new(none).on_method("GET").always());
         for number in 0..5 {
             let account = format!("{status}, {number}");
             let outcome = setting.pay(&account, &()).await;
@@ -54,9 +52,7 @@ async fn a_standing_stream_that_does_not_begin_does_not_keep_a_call_from_being_s
     let setting = able(Personality::legacy());
     let session = setting.session().await;
     let silence = Fault::Silence(FaultTiming::BeforeExecuting);
-    setting
-        .server
-        .inject(FaultRule::new(silence).on_method("GET"));
+    setting.inject(FaultRule::new(silence).on_method("GET"));
     let request = payment("held").with_deadlines(within_ms(1_000, 1_000));
     let call = tokio::time::timeout(Duration::from_millis(1_500), session.call(request, &()));
     let outcome = setting.told("held", call.await.unwrap());
@@ -87,7 +83,7 @@ async fn an_answer_on_the_standing_stream_is_the_answer() {
         ),
         ("D84", Fault::Silence(FaultTiming::AfterExecuting)),
     ] {
-        setting.server.inject(FaultRule::new(fault).on_tool("pay"));
+        setting.inject(FaultRule::new(fault).on_tool("pay"));
         let request = payment(row).with_deadlines(within_ms(5_000, 5_000));
         let said = async {
             within(Duration::from_secs(5), || setting.executions(row) == 1).await;

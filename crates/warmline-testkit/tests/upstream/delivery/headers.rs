@@ -63,9 +63,7 @@ async fn a_server_that_finds_the_headers_wrong_twice_has_refused() {
     let session = setting.session().await;
     let body = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32020,"message":"Header mismatch"}}"#;
     let mismatch = Fault::Reply(CannedReply::new(400, body).json());
-    setting
-        .server
-        .inject(FaultRule::new(mismatch).on_tool("pay").always());
+    setting.inject(FaultRule::new(mismatch).on_tool("pay").always());
     let mut outcome = setting.pay("D46", &()).await;
     outcome.ends(Refused(Reason::HeaderMismatch));
     outcome.names_the_server("D46");
@@ -82,12 +80,8 @@ async fn a_server_that_finds_the_headers_wrong_twice_has_refused() {
 async fn a_list_that_cannot_be_had_leaves_the_refusal_as_it_is() {
     let setting = Setting::modern();
     let body = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32020,"message":"Header mismatch"}}"#;
-    setting
-        .server
-        .inject(FaultRule::new(Fault::Reply(CannedReply::new(400, body).json())).on_tool("pay"));
-    setting
-        .server
-        .inject(FaultRule::new(Fault::Reply(CannedReply::new(503, ""))).on_method("tools/list"));
+    setting.inject(FaultRule::new(Fault::Reply(CannedReply::new(400, body).json())).on_tool("pay"));
+    setting.inject(FaultRule::new(Fault::Reply(CannedReply::new(503, ""))).on_method("tools/list"));
     let mut outcome = setting.pay("no list", &()).await;
     outcome.ends(Refused(Reason::HeaderMismatch));
     setting.go_on("no list", &mut outcome).await;
@@ -98,7 +92,7 @@ async fn a_list_that_cannot_be_had_leaves_the_refusal_as_it_is() {
 #[tokio::test]
 async fn a_list_that_never_ends_is_not_read_for_ever() {
     let setting = Setting::modern();
-    setting.server.inject(
+    setting.inject(
         FaultRule::new(Fault::CursorLoop)
             .on_method("tools/list")
             .always(),
@@ -106,11 +100,8 @@ async fn a_list_that_never_ends_is_not_read_for_ever() {
     let session = setting.session().await;
     let arguments = json!({"region": "eu", "account": "loop"});
     let outcome = setting.told("loop", session.call(tool("routed", &arguments), &()).await);
-    assert!(
-        matches!(outcome.ended, Result | Refused(_)),
-        "{:?}",
-        outcome.trouble
-    );
+    let holds = matches!(outcome.ended, Result | Refused(_));
+    assert!(holds, "{:?}", outcome.trouble);
     assert!(setting.server.ledger().messages_received("tools/list") <= 100);
     setting.server.control().clear_violations();
     setting.finish().await;
@@ -179,10 +170,8 @@ async fn headers_of_the_server_and_of_one_request_arrive() {
         let calls = stub.of("tools/call");
         let read = |name: &str| calls.iter().map(|one| one.header(name)).collect::<Vec<_>>();
         assert_eq!(read("x-once"), [None, Some("now"), None]);
-        assert_eq!(
-            read("x-either"),
-            [Some("server"), Some("request"), Some("server")]
-        );
+        let found = read("x-either");
+        assert_eq!(found, [Some("server"), Some("request"), Some("server")]);
         if era == Era::Modern {
             assert_eq!(read("mcp-method"), [Some("tools/call"); 3]);
             assert_eq!(read("mcp-name"), [Some("any"); 3]);
@@ -197,13 +186,9 @@ async fn a_list_that_does_not_come_holds_the_call_no_longer_than_its_limit() {
     let session = setting.session().await;
     let body = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32020,"message":"Header mismatch"}}"#;
     let mismatch = Fault::Reply(CannedReply::new(400, body).json());
-    setting
-        .server
-        .inject(FaultRule::new(mismatch).on_tool("pay"));
+    setting.inject(FaultRule::new(mismatch).on_tool("pay"));
     let silence = Fault::Silence(FaultTiming::BeforeExecuting);
-    setting
-        .server
-        .inject(FaultRule::new(silence).on_method("tools/list"));
+    setting.inject(FaultRule::new(silence).on_method("tools/list"));
     let request = payment("no list").with_deadlines(within_ms(300, 300));
     let call = tokio::time::timeout(Duration::from_secs(5), session.call(request, &()));
     let outcome = setting.told("no list", call.await.unwrap());

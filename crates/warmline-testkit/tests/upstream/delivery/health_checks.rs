@@ -38,14 +38,10 @@ async fn a_session_that_lives_answers_the_probes_of_its_era() {
     for (personality, era, probe) in rows {
         let setting = Setting::new(personality, era);
         let session = setting.open().await;
-        assert_eq!(
-            found(session.check_health(probe, LONG).await),
-            Health::Alive
-        );
-        assert_eq!(
-            setting.server.ledger().messages_received(probe.method()),
-            1 + usize::from(probe == HealthCheck::Discover)
-        );
+        let health = found(session.check_health(probe, LONG).await);
+        assert_eq!(health, Health::Alive);
+        let probes = setting.server.ledger().messages_received(probe.method());
+        assert_eq!(probes, 1 + usize::from(probe == HealthCheck::Discover));
         assert_eq!(session.retired_reason(), None);
         drop(session);
         setting.finish().await;
@@ -86,9 +82,7 @@ async fn what_a_probe_gets_is_told_apart() {
         let story = format!("{fault:?}");
         let setting = Setting::legacy();
         let session = setting.open().await;
-        setting
-            .server
-            .inject(FaultRule::new(fault).on_method("ping"));
+        setting.inject(FaultRule::new(fault).on_method("ping"));
         let limit = if expected == Health::Silent {
             SHORT
         } else {
@@ -99,11 +93,8 @@ async fn what_a_probe_gets_is_told_apart() {
         let gone = matches!(expected, Health::Gone(_));
         assert_eq!(session.retired_reason().is_some(), gone, "{story}");
         if !gone {
-            assert_eq!(
-                found(session.check_health(HealthCheck::Ping, LONG).await),
-                Health::Alive,
-                "{story}"
-            );
+            let seen = found(session.check_health(HealthCheck::Ping, LONG).await);
+            assert_eq!(seen, Health::Alive, "{story}");
         }
         drop(session);
         setting.finish().await;
@@ -159,18 +150,14 @@ async fn a_look_at_a_server_touches_no_session() {
         assert_eq!((counts.requests, counts.sessions), (1, 0), "{era}");
         assert_eq!(counts.connections, 1, "{era}: one for all of them");
         let away = Fault::Reply(CannedReply::new(502, ""));
-        setting
-            .server
-            .inject(FaultRule::new(away).on_method("server/discover"));
+        setting.inject(FaultRule::new(away).on_method("server/discover"));
         let trouble = setting
             .upstream
             .check_responding(&setting.known_as, LONG)
             .await;
         assert_eq!(trouble.unwrap_err().reason, Reason::GatewayError, "{era}");
         let silent = Fault::Silence(FaultTiming::BeforeExecuting);
-        setting
-            .server
-            .inject(FaultRule::new(silent).on_method("server/discover"));
+        setting.inject(FaultRule::new(silent).on_method("server/discover"));
         let trouble = setting
             .upstream
             .check_responding(&setting.known_as, SHORT)

@@ -44,10 +44,8 @@ async fn replies_in_pieces_do_not_wait_for_our_acknowledgement() {
                     break;
                 }
             }
-            assert!(
-                best < FAR_BELOW_A_STALL,
-                "{era:?} {reply:?}: {best:?} for {CALLS} calls"
-            );
+            let holds = best < FAR_BELOW_A_STALL;
+            assert!(holds, "{era:?} {reply:?}: {best:?} for {CALLS} calls");
             setting.finish().await;
         }
     }

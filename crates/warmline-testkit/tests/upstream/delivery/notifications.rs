@@ -140,8 +140,6 @@ async fn what_belongs_to_a_call_is_told_to_its_caller_alone() {
         "notifications/resources/updated",
         "notifications/prompts/list_changed",
     ];
-    assert_eq!(
-        (board.methods(), ear.heard()),
-        (heard.map(str::to_owned).to_vec(), 4)
-    );
+    let found = (board.methods(), ear.heard());
+    assert_eq!(found, (heard.map(str::to_owned).to_vec(), 4));
 }

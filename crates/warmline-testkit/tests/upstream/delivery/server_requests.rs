@@ -105,11 +105,8 @@ async fn a_client_that_declared_nothing_is_not_asked() {
         let setting = setting();
         let ear = Ear::that_answers(Answers::Fitting);
         let outcome = ask(&setting, "undeclared", "ask_form", 1, &ear).await;
-        assert!(
-            matches!(outcome.ended, Result | Error(-32021)),
-            "{:?}",
-            outcome.trouble
-        );
+        let holds = matches!(outcome.ended, Result | Error(-32021));
+        assert!(holds, "{:?}", outcome.trouble);
         assert!(ear.questions().is_empty());
         setting.finish().await;
     }
@@ -144,9 +141,7 @@ async fn a_state_that_the_server_never_gave_is_refused_by_it() {
     let mut setting = Setting::modern();
     setting.declared.capabilities = EVERYTHING;
     let forged = json!({"resultType": "input_required", "requestState": "forged"});
-    setting
-        .server
-        .inject(FaultRule::new(Fault::Result(forged)).on_tool("ask_form"));
+    setting.inject(FaultRule::new(Fault::Result(forged)).on_tool("ask_form"));
     let outcome = ask(&setting, "forged", "ask_form", 1, &Ear::default()).await;
     outcome.ends(Error(-32602));
     assert!(setting.server.violations()[0].contains("forged"));
@@ -160,17 +155,13 @@ async fn a_round_that_is_lost_is_unknown_and_one_that_is_refused_can_be_sent_aga
     setting.declared.capabilities = EVERYTHING;
     let ear = Ear::that_answers(Answers::Fitting);
     let lost = Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst);
-    setting
-        .server
-        .inject(FaultRule::new(lost).on_tool("ask_form").skip(1));
+    setting.inject(FaultRule::new(lost).on_tool("ask_form").skip(1));
     let outcome = ask(&setting, "lost", "ask_form", 1, &ear).await;
     outcome.ends(Unknown(Reason::ReplyLost));
     assert_eq!(setting.executions("lost"), 1);
 
     let busy = Fault::Reply(CannedReply::new(429, ""));
-    setting
-        .server
-        .inject(FaultRule::new(busy).on_tool("ask_form").skip(1));
+    setting.inject(FaultRule::new(busy).on_tool("ask_form").skip(1));
     let mut outcome = ask(&setting, "busy", "ask_form", 1, &ear).await;
     assert!(outcome.given_back.is_some(), "{:?}", outcome.trouble);
     setting.go_on("busy", &mut outcome).await;
@@ -183,9 +174,7 @@ async fn an_answer_that_the_server_does_not_take_does_not_hold_the_call_for_ever
     setting.declared.capabilities = EVERYTHING;
     let session = setting.session().await;
     let deaf = Fault::Silence(FaultTiming::BeforeExecuting);
-    setting
-        .server
-        .inject(FaultRule::new(deaf).on_method("(response)"));
+    setting.inject(FaultRule::new(deaf).on_method("(response)"));
     let ear = Ear::that_answers(Answers::Fitting);
     let request = tool("ask_form", &json!({"account": "deaf"})).with_deadlines(within_ms(200, 500));
     let call = tokio::time::timeout(Duration::from_secs(5), session.call(request, &ear));
@@ -211,7 +200,7 @@ async fn an_answer_that_is_not_taken_is_sent_again_or_ends_its_call() {
         ("cut", cut()),
     ] {
         let rule = FaultRule::new(fault).on_method("(response)").times(2);
-        setting.server.inject(rule);
+        setting.inject(rule);
         let outcome = ask(&setting, account, "ask_form", 1, &ear).await;
         assert_eq!(outcome.ended, Result, "{account}: {:?}", outcome.trouble);
         assert_eq!(setting.executions(account), 1, "{account}");
@@ -223,7 +212,7 @@ async fn an_answer_that_is_not_taken_is_sent_again_or_ends_its_call() {
         .enumerate()
     {
         let rule = FaultRule::new(fault).on_method("(response)").always();
-        setting.server.inject(rule);
+        setting.inject(rule);
         let outcome = ask(&setting, account, "ask_form", 1, &ear).await;
         let trouble = outcome.trouble.as_ref();
         assert_eq!(outcome.ended, Unknown(Reason::ReplyLost), "{trouble:?}");
@@ -287,16 +276,11 @@ async fn the_state_of_a_round_goes_back_byte_for_byte() {
         outcome.ends(Result);
         let calls = stub.of("tools/call");
         assert_eq!(calls.len(), 2);
-        assert!(
-            calls[1].raw.contains(&format!(r#""requestState":{state}"#)),
-            "{state:.80}"
-        );
+        let holds = calls[1].raw.contains(&format!(r#""requestState":{state}"#));
+        assert!(holds, "{state:.80}");
         assert!(raw.contains(r#""arguments":{"a":"é","b":1}"#));
-        assert!(
-            calls[1].raw.contains(r#""arguments":{"a":"é","b":1}"#),
-            "{}",
-            calls[1].raw
-        );
+        let holds = calls[1].raw.contains(r#""arguments":{"a":"é","b":1}"#);
+        assert!(holds, "{}", calls[1].raw);
         assert_ne!(calls[0].body["id"], calls[1].body["id"]);
     }
 }

@@ -210,10 +210,8 @@ async fn a_refusal_says_how_long_to_wait_and_whom_to_ask() {
     let outcome = setting
         .row("down", rule, Unknown(Reason::Unavailable))
         .await;
-    assert_eq!(
-        outcome.trouble.unwrap().retry_after,
-        Some(Duration::from_secs(11))
-    );
+    let expected = Some(Duration::from_secs(11));
+    assert_eq!(outcome.trouble.unwrap().retry_after, expected);
 
     // A date is a wait from now on, of an hour at most.
     let dates = [

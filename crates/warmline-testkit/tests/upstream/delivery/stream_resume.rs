@@ -49,9 +49,7 @@ async fn a_resumed_stream_brings_each_piece_of_news_once() {
     for events in 0..=5 {
         let ear = Ear::default();
         let account = format!("D79 {events}");
-        setting
-            .server
-            .inject(cut(CutPoint::AfterEvents(events), ConnectionEnd::Fin));
+        setting.inject(cut(CutPoint::AfterEvents(events), ConnectionEnd::Fin));
         let request = tool("progress", &json!({"steps": 5, "account": account}));
         let session = setting.session().await;
         let outcome = setting.told(&account, session.call(request, &ear).await);
@@ -97,9 +95,7 @@ async fn a_server_that_asks_for_no_pause_gets_a_usual_one() {
     let mut form = SseFormat::resumable();
     form.priming_retry_ms = None;
     let setting = resumable(form);
-    setting
-        .server
-        .inject(cut(CutPoint::AfterEvents(1), ConnectionEnd::Fin));
+    setting.inject(cut(CutPoint::AfterEvents(1), ConnectionEnd::Fin));
     let request = tool("progress", &json!({"steps": 2, "account": "unsaid"}));
     let session = setting.session().await;
     let outcome = setting.told("unsaid", session.call(request, &()).await);
@@ -114,11 +110,9 @@ async fn a_server_that_asks_for_no_pause_at_all_is_not_stormed() {
     let mut form = SseFormat::resumable();
     form.priming_retry_ms = Some(0);
     let setting = resumable(form);
-    setting
-        .server
-        .inject(cut(CutPoint::AfterEvents(0), ConnectionEnd::Fin));
+    setting.inject(cut(CutPoint::AfterEvents(0), ConnectionEnd::Fin));
     let empty = CannedReply::new(200, "").header("Content-Type", "text/event-stream");
-    setting.server.inject(
+    setting.inject(
         FaultRule::new(Fault::Reply(empty))
             .on_method("GET")
             .always(),
@@ -128,10 +122,8 @@ async fn a_server_that_asks_for_no_pause_at_all_is_not_stormed() {
     let outcome = setting.told("D78 no replay", session.call(request, &()).await);
     outcome.ends(Unknown(Reason::Timeout));
     let asked = setting.server.ledger().messages_received("GET");
-    assert!(
-        (1..=20).contains(&asked),
-        "{asked} requests in half a second"
-    );
+    let holds = (1..=20).contains(&asked);
+    assert!(holds, "{asked} requests in half a second");
     setting.finish().await;
 }
 
@@ -143,17 +135,12 @@ async fn a_pause_beyond_all_limits_ends_the_call_at_its_own() {
         let body = format!("id: x.1\nretry: {pause}\ndata:\n\n");
         let canned = CannedReply::new(200, &body).header("Content-Type", "text/event-stream");
         setting
-            .server
             .inject(FaultRule::new(Fault::Reply(canned.execute_first())).on_method("tools/call"));
         let session = setting.session().await;
         let request = payment(&account).with_deadlines(within_ms(200, 200));
         let outcome = setting.told(&account, session.call(request, &()).await);
-        assert_eq!(
-            outcome.ended,
-            Unknown(Reason::Timeout),
-            "{account}: {:?}",
-            outcome.trouble
-        );
+        let expected = Unknown(Reason::Timeout);
+        assert_eq!(outcome.ended, expected, "{account}: {:?}", outcome.trouble);
     }
     assert_eq!(setting.server.ledger().messages_received("GET"), 0);
     setting.finish().await;
@@ -175,7 +162,7 @@ async fn a_resumption_that_is_refused_says_nothing_about_the_request() {
         let refusal = FaultRule::new(Fault::Reply(CannedReply::new(status, "no")))
             .on_method("GET")
             .always();
-        setting.server.inject(refusal);
+        setting.inject(refusal);
         let rule = cut(CutPoint::AfterEvents(0), ConnectionEnd::Fin);
         setting
             .row(&account, rule, Unknown(Reason::ReplyLost))

@@ -95,9 +95,7 @@ async fn a_stream_that_is_cut_after_its_news_leaves_the_request_unknown() {
             let ear = Ear::default();
             let session = setting.session().await;
             let cut = Fault::Cut(CutPoint::AfterEvents(2), end);
-            setting
-                .server
-                .inject(FaultRule::new(cut).on_tool("progress"));
+            setting.inject(FaultRule::new(cut).on_tool("progress"));
             let request = tool("progress", &json!({"steps": 3, "account": account}));
             let outcome = setting.told(account, session.call(request, &ear).await);
             assert_eq!(outcome.ended, Unknown(Reason::ReplyLost), "{account}");
@@ -146,9 +144,7 @@ async fn a_stream_without_an_end_ends_at_the_total_limit() {
     for era in [Era::Legacy, Era::Modern] {
         let setting = streaming(era, SseFormat::plain());
         let session = setting.session().await;
-        setting
-            .server
-            .inject(FaultRule::new(Fault::EndlessStream).on_tool("pay"));
+        setting.inject(FaultRule::new(Fault::EndlessStream).on_tool("pay"));
         let request = payment("D87 endless").with_deadlines(within_ms(200, 500));
         let mut outcome = setting.told("D87 endless", session.call(request, &()).await);
         outcome.ends(Unknown(Reason::Timeout));
@@ -202,7 +198,7 @@ async fn a_flood_of_news_does_not_drown_the_clock() {
     let setting = streaming(Era::Legacy, SseFormat::plain());
     let session = setting.session().await;
     let flood = FaultRule::new(stream(&event.repeat(count))).on_tool("pay");
-    setting.server.inject(flood);
+    setting.inject(flood);
     let slow = Slow::default();
     let request = payment("flood").with_deadlines(within_ms(50, 50));
     let outcome = setting.told("flood", session.call(request, &slow).await);
@@ -229,7 +225,7 @@ async fn progress_of_another_call_reaches_nobody() {
         let setting = streaming(era, SseFormat::plain());
         let ear = Ear::default();
         let all = stream(&format!("{ours}{others}{answer}"));
-        setting.server.inject(FaultRule::new(all).on_tool("pay"));
+        setting.inject(FaultRule::new(all).on_tool("pay"));
         let outcome = setting.pay("reports", &ear).await;
         outcome.ends(Result);
         assert_eq!(ear.progress(), [1, 2, 3]);

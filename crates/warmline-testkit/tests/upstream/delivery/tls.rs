@@ -210,16 +210,10 @@ async fn a_server_that_is_no_longer_safe_gets_nothing_and_the_request_comes_back
         let posing = tokio::spawn(pose(in_its_place(address), impostor));
         let ending = session.call(payment(account), &()).await;
         let mut outcome = setting.told(account, ending);
-        assert_eq!(
-            outcome.ended,
-            Unsent(reason),
-            "{account}: {:?}",
-            outcome.trouble
-        );
-        assert!(
-            outcome.trouble.as_ref().unwrap().cause.is_some(),
-            "{account}"
-        );
+        let expected = Unsent(reason);
+        assert_eq!(outcome.ended, expected, "{account}: {:?}", outcome.trouble);
+        let holds = outcome.trouble.as_ref().unwrap().cause.is_some();
+        assert!(holds, "{account}");
         outcome.names_the_server(account);
         posing.abort();
         assert!(posing.await.unwrap_err().is_cancelled(), "{account}");

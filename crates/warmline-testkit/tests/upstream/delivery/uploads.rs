@@ -36,12 +36,8 @@ async fn an_upload_that_is_cut_in_its_middle_is_unknown_and_was_not_executed() {
         proxy.set_conditions(Direction::Up, cut);
         let ending = session.call(large_payment(&account), &()).await;
         let outcome = setting.told(&account, ending);
-        assert_eq!(
-            outcome.ended,
-            Unknown(Reason::ReplyLost),
-            "{account}: {:?}",
-            outcome.trouble
-        );
+        let expected = Unknown(Reason::ReplyLost);
+        assert_eq!(outcome.ended, expected, "{account}: {:?}", outcome.trouble);
         assert_eq!(setting.executions(&account), 0);
         proxy.restore();
     }

@@ -27,17 +27,11 @@ async fn a_server_that_was_met_is_not_asked_again() {
         let story = format!("{:?} {:?}", personality.legacy, personality.modern);
         let scene = Scene::new(personality);
         let declared = ClientProfile::default();
-        assert_eq!(
-            sent(&scene, &scene.server, &declared).await,
-            first,
-            "{story}"
-        );
+        let found = sent(&scene, &scene.server, &declared).await;
+        assert_eq!(found, first, "{story}");
         for _ in 0..2 {
-            assert_eq!(
-                sent(&scene, &scene.server, &declared).await,
-                later,
-                "{story}"
-            );
+            let found = sent(&scene, &scene.server, &declared).await;
+            assert_eq!(found, later, "{story}");
         }
         scene.ends(&story).await;
     }

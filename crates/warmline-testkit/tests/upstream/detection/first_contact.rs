@@ -131,10 +131,8 @@ async fn a_leg_that_is_gone_is_forgotten_and_the_server_met_anew() {
     );
     let (seen, sent) = meet(&scene, INSIDE).await;
     assert_eq!(seen, (Era::Modern, false, None));
-    assert_eq!(
-        sent,
-        strings(&["initialize", "server/discover", "initialize"])
-    );
+    let expected = strings(&["initialize", "server/discover", "initialize"]);
+    assert_eq!(sent, expected);
     scene.ends("the legacy leg is gone").await;
 }
 
@@ -159,10 +157,8 @@ async fn over_stdio_the_legacy_leg_is_tried_in_a_second_process_and_the_first_on
         let contact = contact.unwrap();
         assert_eq!(met(&contact), (era, true, other), "{personality}");
         assert_eq!(contact.facts.transport, Transport::Stdio);
-        until("each process was sent its part", || {
-            asked(&program) == first
-        })
-        .await;
+        let is_so = || asked(&program) == first;
+        until("each process was sent its part", is_so).await;
         let again = upstream.first_contact(&server, &declared, INSIDE).await;
         let again = again.unwrap();
         assert_eq!(met(&again), (era, true, other), "{personality}");

@@ -124,6 +124,12 @@ impl Scene {
         }
     }
 
+    /// An opening that fails for this reason.
+    pub(crate) async fn fails(&self, story: &str, reason: Reason, sent: &[&str]) -> Diagnostic {
+        let end = End::Fails(reason);
+        self.plays(story, end, sent).await.unwrap_err()
+    }
+
     /// The census: no task, no connection, no session that we know of, nothing done wrong.
     pub(crate) async fn ends(&self, story: &str) {
         no_task_left().await;

@@ -27,8 +27,7 @@ async fn a_version_that_we_do_not_speak_ends_the_opening() {
     for version in ["2019-01-01", "2026-07-28", "2027-03-01", "", "latest"] {
         let scene =
             greeted(Personality::legacy()).once("initialize", Fault::Version(version.to_owned()));
-        let end = End::Fails(Reason::Version);
-        let trouble = scene.plays(version, end, GREETING).await.unwrap_err();
+        let trouble = scene.fails(version, Reason::Version, GREETING).await;
         assert!(trouble.cause.unwrap().contains(version));
     }
 }
@@ -90,8 +89,7 @@ async fn a_server_that_holds_one_session_says_so() {
     for canned in rows {
         let story = format!("{canned:?}");
         let scene = greeted(Personality::legacy()).once("initialize", Fault::Reply(canned));
-        let end = End::Fails(Reason::SingleSession);
-        let trouble = scene.plays(&story, end, GREETING).await.unwrap_err();
+        let trouble = scene.fails(&story, Reason::SingleSession, GREETING).await;
         assert!(trouble.hint.unwrap().contains("one session"), "{story}");
     }
 }
@@ -102,11 +100,9 @@ async fn session_ids_that_no_header_may_carry_are_refused() {
     for id in bad {
         let scene =
             greeted(Personality::legacy()).once("initialize", Fault::SessionId(id.to_owned()));
-        let end = End::Fails(Reason::BadSessionId);
         scene
-            .plays(&format!("{id:?}"), end, GREETING)
-            .await
-            .unwrap_err();
+            .fails(&format!("{id:?}"), Reason::BadSessionId, GREETING)
+            .await;
     }
     let scene = greeted(Personality::legacy()).once("initialize", Fault::GiantSessionId(1025));
     let trouble = scene
@@ -124,8 +120,7 @@ async fn a_greeting_that_hangs_ends_in_time() {
     let scene = greeted(Personality::legacy())
         .always("initialize", silence)
         .hasty();
-    let end = End::Fails(Reason::Timeout);
-    scene.plays("silence", end, GREETING).await.unwrap_err();
+    scene.fails("silence", Reason::Timeout, GREETING).await;
 }
 
 #[tokio::test]
@@ -135,11 +130,13 @@ async fn a_greeting_whose_answer_is_lost_is_sent_once_more() {
     let sent = ["initialize", "initialize", "notifications/initialized"];
     scene.plays("lost once", LEGACY, &sent).await.unwrap();
     let scene = greeted(Personality::legacy()).always("initialize", lost);
-    let end = End::Fails(Reason::ReplyLost);
     scene
-        .plays("lost for good", end, &["initialize", "initialize"])
-        .await
-        .unwrap_err();
+        .fails(
+            "lost for good",
+            Reason::ReplyLost,
+            &["initialize", "initialize"],
+        )
+        .await;
 }
 
 /// A28, P38: a session that is half open is ended at the server.
@@ -212,11 +209,9 @@ async fn the_session_id_comes_from_a_successful_initialize_alone() {
     // A refused initialize gives no session, whatever its headers say.
     let refused = CannedReply::new(403, "").header("Mcp-Session-Id", "not-given");
     let scene = greeted(Personality::legacy()).once("initialize", Fault::Reply(refused));
-    let end = End::Fails(Reason::Forbidden);
     scene
-        .plays("refused with an id", end, GREETING)
-        .await
-        .unwrap_err();
+        .fails("refused with an id", Reason::Forbidden, GREETING)
+        .await;
 }
 
 /// A145, A169: one request for each call, and the same result in either form.
@@ -269,11 +264,8 @@ async fn a_session_is_deleted_when_it_is_closed_and_what_that_gets_does_not_matt
                 .inject(FaultRule::new(fault).on_method("DELETE"));
         }
         session.close().await;
-        assert_eq!(
-            scene.ledger.ledger().messages_received("DELETE"),
-            1,
-            "{story}"
-        );
+        let received = scene.ledger.ledger().messages_received("DELETE");
+        assert_eq!(received, 1, "{story}");
         drop(session);
         scene.ends(&story).await;
     }

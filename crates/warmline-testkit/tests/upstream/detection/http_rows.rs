@@ -160,10 +160,8 @@ async fn the_answer_to_the_probe_tells_the_era() {
             PROBE_THEN_HANDSHAKE
         };
         let evidence = scene.plays(&story, end, sent).await.unwrap();
-        assert!(
-            evidence.contains(&format!("({row})")),
-            "{story}: {evidence}"
-        );
+        let holds = evidence.contains(&format!("({row})"));
+        assert!(holds, "{story}: {evidence}");
         if !is_modern {
             assert_eq!(scene.offered(), version.as_str(), "{story}");
         }
@@ -183,11 +181,9 @@ async fn an_unsupported_version_that_lists_ours_is_modern_and_asked_once_more() 
         assert!(evidence.contains("(P4)"), "{story}: {evidence}");
 
         let scene = Scene::new(Personality::dual()).always("server/discover", fault);
-        let end = End::Fails(Reason::Version);
         scene
-            .plays("it never comes to terms", end, PROBE_TWICE)
-            .await
-            .unwrap_err();
+            .fails("it never comes to terms", Reason::Version, PROBE_TWICE)
+            .await;
     }
 }
 
@@ -200,11 +196,9 @@ async fn a_server_of_modern_versions_that_nobody_speaks_is_not_greeted() {
         Scene::new(Personality::dual().advertised_versions(&["2027-03-01"])),
     ];
     for scene in scenes {
-        let end = End::Fails(Reason::Version);
         let trouble = scene
-            .plays("only later versions", end, PROBE)
-            .await
-            .unwrap_err();
+            .fails("only later versions", Reason::Version, PROBE)
+            .await;
         assert!(trouble.cause.unwrap().contains("2027-03-01"));
     }
 }
@@ -216,8 +210,7 @@ async fn a_server_that_knows_modern_errors_is_modern_and_never_greeted() {
         let story = format!("HTTP {status} with {code}");
         let scene =
             Scene::new(Personality::dual()).once("server/discover", error_with(status, code, ""));
-        let end = End::Fails(Reason::Handshake);
-        let trouble = scene.plays(&story, end, PROBE).await.unwrap_err();
+        let trouble = scene.fails(&story, Reason::Handshake, PROBE).await;
         let why = trouble.cause.unwrap();
         assert!(why.contains(&code.to_string()), "{story}: {why}");
     }
@@ -272,10 +265,8 @@ async fn answers_in_streams_are_read_like_any_other() {
             let story = format!("{row} by {form:?}");
             let scene = Scene::new(personality.clone().reply(ReplyFormat::Sse(form.clone())));
             let evidence = scene.plays(&story, *end, sent).await.unwrap();
-            assert!(
-                evidence.contains(&format!("({row})")),
-                "{story}: {evidence}"
-            );
+            let holds = evidence.contains(&format!("({row})"));
+            assert!(holds, "{story}: {evidence}");
         }
     }
 }
@@ -300,11 +291,8 @@ async fn where_nothing_takes_a_post_the_transport_of_2024_is_spoken_if_a_get_nam
     };
     let session = scene.open().await.unwrap();
     assert_eq!(session.facts().version, Version::V2024_11_05);
-    assert!(
-        evidence(&session).contains("endpoint"),
-        "{}",
-        evidence(&session)
-    );
+    let holds = evidence(&session).contains("endpoint");
+    assert!(holds, "{}", evidence(&session));
     session.close().await;
     drop(session);
     scene.ends("two endpoints").await;
@@ -370,8 +358,7 @@ async fn a_page_instead_of_a_server_is_told_as_such() {
     let scene = Scene::new(Personality::legacy())
         .always("server/discover", page.clone())
         .always("initialize", page);
-    let end = End::Fails(Reason::NotMcp);
     let sent = &["server/discover", "initialize"];
-    let trouble = scene.plays("a page", end, sent).await.unwrap_err();
+    let trouble = scene.fails("a page", Reason::NotMcp, sent).await;
     assert!(trouble.hint.unwrap().contains("URL"));
 }

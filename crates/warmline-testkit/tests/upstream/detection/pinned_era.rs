@@ -46,18 +46,13 @@ async fn a_server_without_the_said_era_is_an_error_and_the_other_era_is_not_trie
     ] {
         let story = format!("{:?} {:?}", personality.legacy, personality.modern);
         let scene = Scene::new(personality).pinned(Era::Modern);
-        let trouble = scene
-            .plays(&story, End::Fails(Reason::Version), PROBE)
-            .await
-            .unwrap_err();
+        let trouble = scene.fails(&story, Reason::Version, PROBE).await;
         assert!(trouble.hint.unwrap().contains("legacy"), "{story}");
     }
     let scene = Scene::new(Personality::modern()).pinned(Era::Legacy);
-    let end = End::Fails(Reason::Version);
     scene
-        .plays("modern only", end, &["initialize"])
-        .await
-        .unwrap_err();
+        .fails("modern only", Reason::Version, &["initialize"])
+        .await;
 }
 
 fn names(trouble: &Diagnostic, versions: [&str; 2]) {
@@ -92,8 +87,7 @@ async fn a_server_that_chooses_another_version_is_an_error_that_names_both() {
     let mut scene = Scene::new(Personality::legacy().legacy_versions(&["2025-06-18"]));
     scene.server.version = Some(Version::V2024_11_05);
     let sent = ["initialize", "DELETE"];
-    let end = End::Fails(Reason::Version);
-    let trouble = scene.plays("another", end, &sent).await.unwrap_err();
+    let trouble = scene.fails("another", Reason::Version, &sent).await;
     names(&trouble, ["2024-11-05", "2025-06-18"]);
     assert_eq!(scene.ledger.counts().open_sessions, 0);
 }
@@ -110,16 +104,13 @@ async fn a_server_that_refuses_the_version_is_an_error_that_names_both() {
     scene.server.version = Some(Version::V2024_11_05);
     let trouble = scene.open().await.unwrap_err();
     let why = trouble.cause.unwrap();
-    assert!(
-        why.contains("2024-11-05") && why.contains("2025-06-18"),
-        "{why}"
-    );
+    let holds = why.contains("2024-11-05") && why.contains("2025-06-18");
+    assert!(holds, "{why}");
     scene.ends("refused").await;
 
     let mut scene = Scene::new(Personality::legacy());
     scene.server.version = Some(Version::V2026_07_28);
-    let end = End::Fails(Reason::Version);
-    let trouble = scene.plays("no modern leg", end, PROBE).await.unwrap_err();
+    let trouble = scene.fails("no modern leg", Reason::Version, PROBE).await;
     assert!(trouble.cause.unwrap().contains("2026-07-28"));
 }
 

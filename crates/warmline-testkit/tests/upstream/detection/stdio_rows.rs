@@ -144,10 +144,8 @@ async fn the_answer_to_the_probe_tells_the_era() {
         let story = format!("{row} {args:?}");
         let program = Program::ledger(args);
         let evidence = opens(&story, program, Timeouts::default(), version, &[sent]).await;
-        assert!(
-            evidence.contains(&format!("({row})")),
-            "{story}: {evidence}"
-        );
+        let holds = evidence.contains(&format!("({row})"));
+        assert!(holds, "{story}: {evidence}");
     }
 }
 
@@ -233,11 +231,8 @@ async fn a_server_that_starts_slowly_is_met_in_the_era_it_speaks() {
         ends(&program).await;
         let sent = asked(&program);
         assert_eq!(sent.len(), 1, "{personality}: one process");
-        assert_eq!(
-            sent[0][..2],
-            ["server/discover", "initialize"],
-            "{personality}"
-        );
+        let expected = ["server/discover", "initialize"];
+        assert_eq!(sent[0][..2], expected, "{personality}");
     }
 }
 
@@ -251,10 +246,8 @@ async fn a_server_that_needs_ten_seconds_to_start_is_met_with_the_usual_limits()
         assert!(took >= Duration::from_secs(10), "{took:?}");
         let heard = |method: &str| asked(&program).concat().iter().any(|one| one == method);
         if version == LEGACY {
-            until("the handshake is over", || {
-                heard("notifications/initialized")
-            })
-            .await;
+            let is_so = || heard("notifications/initialized");
+            until("the handshake is over", is_so).await;
         }
         session.close().await;
         drop(session);
@@ -279,10 +272,8 @@ async fn a_server_that_never_answers_is_given_up_with_its_last_words() {
     for era in [None, Some(Era::Legacy), Some(Era::Modern)] {
         let program = Program::ledger(&never);
         let trouble = open(&program, times, era).await.unwrap_err();
-        assert_eq!(
-            (trouble.reason, trouble.code),
-            (Reason::SilentServer, Code::OpenFailed)
-        );
+        let found = (trouble.reason, trouble.code);
+        assert_eq!(found, (Reason::SilentServer, Code::OpenFailed));
         let why = trouble.cause.unwrap_or_default();
         assert!(why.contains("this is a line on stderr"), "{era:?}: {why}");
         ends(&program).await;

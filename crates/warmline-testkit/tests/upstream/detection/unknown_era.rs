@@ -73,8 +73,7 @@ async fn a_redirect_is_not_followed_and_no_verdict() {
         let canned = CannedReply::new(status, "").header("Location", "http://127.0.0.1:9/mcp");
         let scene = saying(Fault::Reply(canned)).hasty();
         let story = format!("HTTP {status}");
-        let end = End::Fails(Reason::Redirect);
-        let trouble = scene.plays(&story, end, PROBE).await.unwrap_err();
+        let trouble = scene.fails(&story, Reason::Redirect, PROBE).await;
         assert!(trouble.cause.unwrap().contains("http://127.0.0.1:9/mcp"));
     }
 }
@@ -124,11 +123,9 @@ async fn silence_is_no_verdict_over_http() {
 #[tokio::test]
 async fn a_body_without_end_is_no_verdict() {
     let scene = saying(Fault::EndlessBody).patient();
-    let end = End::Fails(Reason::ReplyTooLarge);
     scene
-        .plays("a body without end", end, PROBE)
-        .await
-        .unwrap_err();
+        .fails("a body without end", Reason::ReplyTooLarge, PROBE)
+        .await;
 }
 
 /// A33, E11: a refused connection is told as such.
@@ -136,8 +133,9 @@ async fn a_body_without_end_is_no_verdict() {
 async fn a_port_where_nobody_listens_is_no_verdict() {
     let scene = Scene::new(Personality::dual());
     scene.ledger.stop();
-    let end = End::Fails(Reason::ConnectRefused);
-    let trouble = scene.plays("nobody listens", end, &[]).await.unwrap_err();
+    let trouble = scene
+        .fails("nobody listens", Reason::ConnectRefused, &[])
+        .await;
     assert_eq!(trouble.code, Code::CannotReach);
     scene.ledger.start_again().unwrap();
     scene.plays("it is back", MODERN, PROBE).await.unwrap();
@@ -152,18 +150,14 @@ async fn a_port_that_takes_connections_and_says_nothing_is_no_verdict() {
         timeouts: scene.server.timeouts,
         ..ServerTarget::http("scene", url.parse().unwrap())
     };
-    scene
-        .plays("silence", End::Fails(Reason::Timeout), &[])
-        .await
-        .unwrap_err();
+    scene.fails("silence", Reason::Timeout, &[]).await;
 }
 
 /// A32, E5: a refused credential is told with the challenge.
 #[tokio::test]
 async fn a_refused_credential_is_told_with_what_the_server_asks_for() {
     let scene = Scene::new(Personality::dual().token("sesame"));
-    let end = End::Fails(Reason::Unauthorized);
-    let trouble = scene.plays("no token", end, &[]).await.unwrap_err();
+    let trouble = scene.fails("no token", Reason::Unauthorized, &[]).await;
     assert_eq!(trouble.code, Code::CredentialRefused);
     assert!(trouble.hint.unwrap().contains("token"));
 }
@@ -172,7 +166,6 @@ async fn a_refused_credential_is_told_with_what_the_server_asks_for() {
 async fn a_busy_server_is_told_with_its_own_time_to_wait() {
     let canned = CannedReply::new(429, "").header("Retry-After", "7");
     let scene = saying(Fault::Reply(canned));
-    let end = End::Fails(Reason::RateLimited);
-    let trouble = scene.plays("busy", end, PROBE).await.unwrap_err();
+    let trouble = scene.fails("busy", Reason::RateLimited, PROBE).await;
     assert_eq!(trouble.retry_after, Some(Duration::from_secs(7)));
 }

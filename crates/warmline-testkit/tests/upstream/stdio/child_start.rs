@@ -58,11 +58,8 @@ async fn a_program_that_cannot_be_started_is_an_error_that_says_why() {
     ];
     for (story, server, reason) in rows {
         let trouble = refused(&server).await;
-        assert_eq!(
-            (trouble.reason, trouble.code),
-            (reason, Code::CannotReach),
-            "{story}: {trouble:?}"
-        );
+        let found = (trouble.reason, trouble.code);
+        assert_eq!(found, (reason, Code::CannotReach), "{story}: {trouble:?}");
         assert!(trouble.message.contains("child"), "{story}: {trouble}");
         assert!(trouble.hint.is_some() || trouble.cause.is_some(), "{story}");
     }
@@ -159,11 +156,8 @@ async fn sessions_are_opened_until_descriptors_run_out() {
         }
         assert!(held.len() < 60, "they must run out");
     };
-    assert_eq!(
-        (trouble.reason, trouble.code),
-        (Reason::LocalResources, Code::CannotReach),
-        "{trouble:?}"
-    );
+    let expected = (Reason::LocalResources, Code::CannotReach);
+    assert_eq!((trouble.reason, trouble.code), expected, "{trouble:?}");
     // The others are not harmed, and there is room again when one ends.
     let last = held.pop().unwrap();
     last.works().await;
@@ -195,10 +189,8 @@ fn a_machine_without_descriptors_is_told_from_a_broken_program() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}"
-    );
+    let holds = output.status.success() && said.contains("1 passed");
+    assert!(holds, "{said}");
 }
 
 /// What every child gets, where we have it.

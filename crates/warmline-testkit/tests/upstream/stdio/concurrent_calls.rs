@@ -42,11 +42,8 @@ async fn replies_in_any_order_reach_their_own_callers() {
         let (a, x, b, y, c, z) =
             tokio::join!(slow(250), echo(1), slow(150), echo(2), slow(50), echo(3));
         for (ending, ms) in [(a, 250), (b, 150), (c, 50)] {
-            assert_eq!(
-                result(ending)["content"][0]["text"],
-                format!("took {ms} ms"),
-                "{era}"
-            );
+            let expected = format!("took {ms} ms");
+            assert_eq!(result(ending)["content"][0]["text"], expected, "{era}");
         }
         for (ending, n) in [(x, 1), (y, 2), (z, 3)] {
             assert_eq!(
@@ -69,11 +66,8 @@ async fn eight_megabytes_pass_both_ways_at_once() {
         let (first, second) = tokio::join!(both_ways(), both_ways());
         for ending in [first, second] {
             let answer = result(ending);
-            assert_eq!(
-                answer["content"][0]["text"].as_str().unwrap().len(),
-                SIZE,
-                "{era}"
-            );
+            let found = answer["content"][0]["text"].as_str().unwrap().len();
+            assert_eq!(found, SIZE, "{era}");
         }
         child.works().await;
         child.ends().await;

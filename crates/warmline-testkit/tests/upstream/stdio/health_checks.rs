@@ -17,10 +17,8 @@ async fn a_child_that_lives_answers_the_probe_of_its_era() {
     ] {
         let child = Child::ledger(era, &[]).await;
         let probed = child.session.check_health(probe, LONG).await;
-        assert!(
-            matches!(probed, HealthCheckOutcome::Alive),
-            "{era}: {probed:?}"
-        );
+        let holds = matches!(probed, HealthCheckOutcome::Alive);
+        assert!(holds, "{era}: {probed:?}");
         child.works().await;
         child.ends().await;
     }
@@ -31,10 +29,8 @@ async fn a_child_that_does_not_know_the_probe_lives_all_the_same() {
     let unknown = r#"hear; printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}\n' "$id"; hear"#;
     let child = Child::script(unknown).await;
     let probed = child.session.check_health(HealthCheck::Ping, LONG).await;
-    assert!(
-        matches!(probed, HealthCheckOutcome::UnknownMethod),
-        "{probed:?}"
-    );
+    let holds = matches!(probed, HealthCheckOutcome::UnknownMethod);
+    assert!(holds, "{probed:?}");
     assert_eq!(child.session.retired_reason(), None);
     child.ends().await;
 }

@@ -71,11 +71,8 @@ async fn a_question_reaches_the_caller_and_its_answer_the_server() {
             let result = result(child.session.call(request, &person).await);
             assert_eq!(person.asked(), [*kind, *kind], "{era} {name}");
             for round in 0..2 {
-                assert_eq!(
-                    answers(&result)[round].pointer(place),
-                    Some(said),
-                    "{era} {name}: {result}"
-                );
+                let answer_there = answers(&result)[round].pointer(place);
+                assert_eq!(answer_there, Some(said), "{era} {name}: {result}");
             }
         }
         child.ends().await;
@@ -199,9 +196,7 @@ async fn what_a_modern_server_asks_is_ignored() {
     result(child.call("second", json!({})).await);
     assert!(person.asked().is_empty());
     let next = child.said();
-    assert!(
-        next.contains("second") && !next.contains("result"),
-        "{next}"
-    );
+    let holds = next.contains("second") && !next.contains("result");
+    assert!(holds, "{next}");
     child.ends().await;
 }
