@@ -1,17 +1,9 @@
 //! Who may call, as a configuration file says it: signed tokens, proxies, rules, tokens that end.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use crate::prelude::*;
 
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
-use serde_json::{Value, json};
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
-
-use crate::isolated_binary::{CommandOutput, Warmline};
-use crate::serve::{Serving, until};
-use crate::tells;
 
 const ISSUER: &str = "https://login.example.com";
 const AUDIENCE: &str = "https://mcp.example.com";

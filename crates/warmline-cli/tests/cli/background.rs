@@ -1,18 +1,10 @@
 //! The gateway in the background: how it comes to be, what it shows, how it ends.
 
+use crate::prelude::*;
+
 mod commands;
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use serde_json::Value;
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
-
-use crate::isolated_binary::{BINARY, CommandOutput, Warmline, against_demo};
-use crate::serve::{Serving, local_token, until};
-use crate::{shows, tells};
+use rustix::process::test_kill_process;
 
 /// A gateway in the background; whatever becomes of a test, it does not outlive it.
 pub(crate) struct Background {

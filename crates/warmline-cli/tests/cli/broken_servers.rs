@@ -1,8 +1,8 @@
 //! Servers that are wrong in ways a ledger server is not.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use crate::prelude::*;
+
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 

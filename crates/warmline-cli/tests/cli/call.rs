@@ -1,10 +1,6 @@
 //! `call`, `request` and `tools`: answers, costs, and what became of every call.
 
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{ConnectionEnd, CutPoint, Fault, FaultRule, LedgerServer};
-
-use crate::isolated_binary::{BINARY, Warmline, against_demo};
-use crate::{shows, tells};
+use crate::prelude::*;
 
 fn server() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()
@@ -401,7 +397,7 @@ fn a_list_is_asked_for_by_the_same_client_as_a_call() {
         std::fs::remove_file(seen).unwrap();
         let messages = text.lines().map(|line| serde_json::from_str(line).unwrap());
         let mut declared = messages
-            .map(|message: serde_json::Value| message["params"]["capabilities"].clone())
+            .map(|message: Value| message["params"]["capabilities"].clone())
             .filter(|capabilities| !capabilities.is_null());
         declared.next().unwrap()
     };

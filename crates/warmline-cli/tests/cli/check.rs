@@ -1,7 +1,6 @@
 //! `warmline check`: what is wrong with a file, and that nothing in it is used.
 
-use crate::isolated_binary::Warmline;
-use crate::shows;
+use crate::prelude::*;
 
 #[test]
 fn check_names_the_place_and_the_right_word_and_executes_nothing() {

@@ -1,9 +1,7 @@
 //! Variables that a program wants: it gets few of ours, and whoever misses one is told how to hand
 //! it on.
 
-use crate::isolated_binary::{BINARY, Warmline};
-use crate::serve::Serving;
-use crate::tells;
+use crate::prelude::*;
 
 /// A program that wants a variable, and is a server where it has it.
 fn needy() -> String {

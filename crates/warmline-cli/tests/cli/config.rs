@@ -1,10 +1,6 @@
 //! Configuration files and trust.
 
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
-
-use crate::isolated_binary::{BINARY, Warmline};
-use crate::{shows, tells};
+use crate::prelude::*;
 
 #[test]
 fn a_name_is_looked_up_in_the_users_file() {

@@ -1,9 +1,6 @@
 //! `demo` and `demo-server`.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
-
-use crate::isolated_binary::Warmline;
+use crate::prelude::*;
 
 #[test]
 fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
@@ -38,7 +35,7 @@ fn the_demo_speaks_to_programs_too() {
     let steps: Vec<String> = told
         .stdout
         .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
         .map(|row| {
             assert_eq!(row["kind"], "demo");
             row["step"].as_str().unwrap().to_owned()
@@ -69,7 +66,7 @@ fn the_demo_server_says_where_it_listens_and_takes_calls() {
             .read_line(&mut line)
             .unwrap();
         let url = match has_kind {
-            true => serde_json::from_str::<serde_json::Value>(&line).unwrap()["url"]
+            true => serde_json::from_str::<Value>(&line).unwrap()["url"]
                 .as_str()
                 .unwrap()
                 .to_owned(),
@@ -161,12 +158,10 @@ fn typed_in_a_shell(warmline: &Warmline, commands: &[String]) -> String {
         };
         script.push_str(&format!("{command}\n{then}\n"));
     }
-    let folder = std::path::Path::new(crate::isolated_binary::BINARY)
-        .parent()
-        .unwrap();
+    let folder = Path::new(BINARY).parent().unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.display());
     // It ends all it started, also when a server does not come up.
-    let mut typed = std::process::Command::new("/usr/bin/timeout");
+    let mut typed = Command::new("/usr/bin/timeout");
     let words = ["60", "/bin/sh", "-c", &script];
     typed.args(words).stdin(Stdio::null());
     typed

@@ -1,12 +1,10 @@
 //! `doctor`: what is wrong, and what to do about it, within its deadline.
 
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{CannedReply, Fault, FaultRule, LedgerServer};
+use std::time::Instant;
 
-use crate::isolated_binary::{BINARY, CommandOutput, Warmline, against_demo};
-use crate::{broken_servers, shows, tells};
+use crate::broken_servers;
 
 /// P6: that a server works is shown by a real request, whose time is told.
 #[test]

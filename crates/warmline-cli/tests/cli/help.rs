@@ -1,9 +1,6 @@
 //! What is said about the command line itself.
 
-use warmline_testkit::faults::personality::Personality;
-
-use crate::isolated_binary::Warmline;
-use crate::{shows, tells};
+use crate::prelude::*;
 
 #[test]
 fn help_fits_on_one_screen_and_has_examples() {
@@ -295,7 +292,7 @@ fn colours_are_used_only_where_they_are_asked_for() {
         .with("NO_COLOR", "1")
         .run(&["explain", "bug"]);
     assert!(!refused.stdout.contains('\u{1b}'));
-    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
     let told = Warmline::new().run(&["doctor", &server.url(), "--color", "never"]);
     assert!(!told.everything().contains('\u{1b}'));
 }

@@ -1,10 +1,6 @@
 //! Hints that say at once what is to be done: nobody is sent to another command to read it there.
 
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{CannedReply, Fault, FaultRule, LedgerServer};
-
-use crate::isolated_binary::Warmline;
-use crate::{shows, tells};
+use crate::prelude::*;
 
 #[test]
 fn what_a_server_answers_an_opening_with_says_what_to_do() {

@@ -1,7 +1,6 @@
 //! `warmline init` and `warmline add`: a file to begin with, and more servers in it.
 
-use crate::isolated_binary::Warmline;
-use crate::{shows, tells};
+use crate::prelude::*;
 
 /// What desktop clients have is taken over, without one secret.
 #[test]

@@ -1,14 +1,8 @@
 //! Runs that commands left to their records: `ps` shows them and `end` ends them, with no gateway.
 
-use std::path::Path;
-
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
+use crate::prelude::*;
 
 use crate::background::Background;
-use crate::isolated_binary::{CommandOutput, Warmline};
-use crate::serve::{Serving, local_token};
-use crate::{shows, tells};
 
 fn server() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()
@@ -27,7 +21,7 @@ fn kept(warmline: &Warmline) -> Vec<String> {
     let told = warmline.run(&["ps", "--json"]);
     told.exits(0);
     let lines = told.stdout.lines();
-    let lines = lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
     let kept = lines.filter(|line| line["kind"] == "kept");
     kept.map(|line| {
         let text = |key: &str| line[key].as_str().unwrap().to_owned();
@@ -149,13 +143,13 @@ fn how_long_a_run_was_idle_counts_from_its_last_command() {
     let times = || {
         let told = warmline.run(&["ps", "--json"]);
         let line = told.stdout.lines().last().unwrap().to_owned();
-        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let line: Value = serde_json::from_str(&line).unwrap();
         let time = |key: &str| line[key].as_u64().unwrap();
         (time("opened_at"), time("used_at"))
     };
     let (opened, _) = times();
     // Times are told in whole seconds.
-    crate::serve::until("the clock goes on", || {
+    until("the clock goes on", || {
         warmline_platform::clock::wall_seconds() > opened + 1
     });
     count(&warmline, &server.url(), "trip", &[]);

@@ -24,6 +24,7 @@ mod init;
 mod isolated_binary;
 mod leftover_runs;
 mod output;
+mod prelude;
 mod restart;
 mod run_command;
 mod runs;

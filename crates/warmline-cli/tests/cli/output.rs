@@ -1,18 +1,8 @@
 //! Output that cannot be written, and commands that are told to end.
 
-use std::fs::File;
-use std::process::Stdio;
-use std::time::Duration;
+use crate::prelude::*;
 
-use rustix::process::{Pid, Signal, kill_process};
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{
-    CannedReply, ConnectionEnd, CutPoint, ExecutionPhase, Fault, FaultRule, LedgerEntry,
-    LedgerServer,
-};
-
-use crate::isolated_binary::{CommandOutput, Warmline, against_demo};
-use crate::tells;
+use warmline_testkit::LedgerEntry;
 
 #[cfg(target_os = "linux")]
 #[test]

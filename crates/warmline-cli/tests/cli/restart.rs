@@ -1,25 +1,18 @@
 //! `warmline serve` is killed under load and started again: nothing is sent twice, and whoever was
 //! not in the middle of a call notices nothing.
 
+use crate::prelude::*;
+
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
-use serde_json::Value;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use warmline_platform::clock;
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{ExecutionPhase, LedgerServer};
-
-use crate::isolated_binary::Warmline;
-use crate::serve::Serving;
 
 const CLIENTS: usize = 1_000;
 /// So often each client must be answered once the gateway is there again.

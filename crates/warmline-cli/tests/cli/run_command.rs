@@ -1,13 +1,8 @@
 //! `warmline run`: a run around a program.
 
+use crate::prelude::*;
+
 use std::os::unix::fs::PermissionsExt as _;
-
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{ConnectionEnd, CutPoint, Fault, FaultRule, LedgerServer};
-
-use crate::isolated_binary::{BINARY, Warmline};
-use crate::serve::Serving;
-use crate::{shows, tells};
 
 /// What a program calls shares one session, which ends with it; its exit code is passed on.
 #[test]

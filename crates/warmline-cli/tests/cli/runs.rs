@@ -1,17 +1,9 @@
 //! `--run`: state that is kept from one command to the next, and what is said where it is not.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-
-use rustix::process::Signal;
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{ConnectionEnd, CutPoint, Fault, FaultRule, LedgerServer};
+use crate::prelude::*;
 
 use crate::http_sse_server::OldServer;
-use crate::isolated_binary::{Warmline, against_demo};
 use crate::output::interrupted;
-use crate::serve::until;
-use crate::{shows, tells};
 
 fn server() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()

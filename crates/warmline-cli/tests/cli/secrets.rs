@@ -1,19 +1,12 @@
 //! Secrets are sent where they belong and told to nobody.
 
+use crate::prelude::*;
+
 use std::ffi::OsStr;
 use std::fs::Permissions;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
-
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{CannedReply, Fault, FaultRule, LedgerServer};
-
-use crate::isolated_binary::{BINARY, CommandOutput, Warmline};
-use crate::serve::{Serving, local_token};
-use crate::{shows, tells};
 
 const CANARY: &str = "canary-4f1d";
 
@@ -366,7 +359,7 @@ fn a_gateway_tells_no_secret_anywhere() {
         assert_eq!(around, None, "{hidden} was told");
     }
     for line in told.lines().filter(|line| line.contains("\"target\"")) {
-        serde_json::from_str::<serde_json::Value>(line).unwrap();
+        serde_json::from_str::<Value>(line).unwrap();
     }
 }
 

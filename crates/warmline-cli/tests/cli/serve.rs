@@ -1,18 +1,8 @@
 //! `warmline serve`: who is let in, a configuration that changes, how it stops.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
-use std::time::Duration;
+use crate::prelude::*;
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{ExecutionPhase, LedgerServer};
-
-use crate::isolated_binary::{BINARY, CommandOutput, Warmline};
-use crate::{shows, tells};
+use std::process::ChildStdout;
 
 /// A gateway that runs; whatever becomes of a test, it does not outlive it.
 pub(crate) struct Serving {

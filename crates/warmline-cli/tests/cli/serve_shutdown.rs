@@ -1,18 +1,10 @@
 //! How `warmline serve` stops: every call has an ending, every session is ended, no program stays.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::process::Stdio;
-use std::time::Duration;
+use crate::prelude::*;
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-use warmline_testkit::faults::personality::Personality;
-use warmline_testkit::{Fault, FaultRule, FaultTiming, LedgerServer};
+use warmline_testkit::FaultTiming;
 
 use crate::background::processes_of;
-use crate::isolated_binary::{BINARY, CommandOutput, Warmline};
-use crate::serve::{Serving, until};
 
 /// A gateway with an audit, in front of one server.
 struct Stage {

@@ -1,10 +1,6 @@
 //! Settings: which value counts, and where it came from.
 
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
-
-use crate::isolated_binary::Warmline;
-use crate::{shows, tells};
+use crate::prelude::*;
 
 /// A111: the effective value of what somebody decided is shown with its origin.
 #[test]

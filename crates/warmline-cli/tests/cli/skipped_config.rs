@@ -1,14 +1,6 @@
 //! What cannot be used is left out and told, and stops nobody who can go on without it.
 
-use std::io::{Read as _, Write as _};
-
-use serde_json::Value;
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
-
-use crate::isolated_binary::{BINARY, CommandOutput, Warmline};
-use crate::serve::Serving;
-use crate::{shows, tells};
+use crate::prelude::*;
 
 /// Names of the servers that a gateway serves.
 fn served(serving: &Serving) -> Vec<String> {

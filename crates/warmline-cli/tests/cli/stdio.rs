@@ -1,17 +1,10 @@
 //! `warmline stdio`: a client of either era on a pipe.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use crate::prelude::*;
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
+use std::process::{ChildStdin, ChildStdout};
 
 use crate::background::processes_of;
-use crate::isolated_binary::{BINARY, Warmline};
-use crate::serve::until;
-use crate::{shows, tells};
 
 /// A client and its pipe.
 struct Client {

@@ -1,8 +1,6 @@
 //! What somebody typed that was nearly right, and what they are told to type instead.
 
-use crate::isolated_binary::Warmline;
-use crate::serve::{Serving, local_token, until};
-use crate::{shows, tells};
+use crate::prelude::*;
 
 /// A request that a server turns away is told as that: no tool was called.
 #[test]

@@ -1,16 +1,10 @@
 //! What a person at a terminal sees and is asked.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::process::{Child, Stdio};
+use crate::prelude::*;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-
-use crate::isolated_binary::{Warmline, against_demo};
-use crate::serve::until;
 
 /// A command whose stdin and stderr are a terminal; its stdout is read by a program.
 struct Sitting {

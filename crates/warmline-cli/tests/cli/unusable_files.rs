@@ -1,13 +1,9 @@
 //! Files that cannot be used: those that would have to be waited for, and those that a gateway
 //! needs at its start.
 
-use rustix::fs::{CWD, Mode, mkfifoat};
-use rustix::process::Signal;
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
+use crate::prelude::*;
 
-use crate::isolated_binary::Warmline;
-use crate::serve::{Serving, until};
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 /// DESIGN 9, reliability P28: a pipe where a file is read is refused and named, whatever it was to
 /// be; the gateway goes on, reads the next file, and stops when it is told to.

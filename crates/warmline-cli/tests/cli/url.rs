@@ -1,8 +1,6 @@
 //! `warmline url`: what to paste, for each client.
 
-use crate::isolated_binary::Warmline;
-use crate::serve::local_token;
-use crate::{shows, tells};
+use crate::prelude::*;
 
 #[test]
 fn a_url_is_printed_with_what_to_paste() {

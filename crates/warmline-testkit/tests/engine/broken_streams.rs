@@ -2,11 +2,6 @@
 
 use crate::prelude::*;
 
-use std::sync::atomic::AtomicU64;
-
-use warmline_engine::relay::RelayHandle as _;
-use warmline_testkit::{ReplyFormat, SseFormat};
-
 /// So often the stream of one call breaks.
 const BREAKS: u64 = 10_000;
 

@@ -2,10 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_engine::relay::RelayHandle as _;
-
-use super::fixture::done;
-
 /// More than a busy machine adds to a limit, and far less than the faults here last.
 const BUSY: Duration = Duration::from_secs(5);
 

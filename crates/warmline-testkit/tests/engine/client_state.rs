@@ -4,12 +4,11 @@
 use crate::prelude::*;
 
 use warmline::{CallBuilder, Delivery};
-use warmline_engine::relay::RelayHandle as _;
 
 const NOTE: &str = "note://a";
 
 /// An order, and the method that gives it.
-type Order = (&'static str, fn(&ServerHandle) -> CallBuilder<bytes::Bytes>);
+type Order = (&'static str, fn(&ServerHandle) -> CallBuilder<Bytes>);
 
 const ORDERS: [Order; 3] = [
     ("logging/setLevel", |ledger| ledger.set_log_level("debug")),

@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use futures_util::FutureExt;
-use warmline_engine::admin::EngineAdmin as _;
 use warmline_upstream::Timeouts;
 
 /// A server that goes by so many names, so that a run has a session with each.

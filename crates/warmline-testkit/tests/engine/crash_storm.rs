@@ -171,6 +171,6 @@ pub(crate) fn kill_all(program: &Program) -> Vec<u32> {
 /// Waits until nothing is left of processes that were killed. One that dies has no environment any
 /// more while its pipes are still open: what is written to it then is lost, and may have been read.
 pub(crate) async fn are_buried(killed: &[u32]) {
-    let is_there = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
     until("the processes are buried", || !killed.iter().any(is_there)).await;
 }

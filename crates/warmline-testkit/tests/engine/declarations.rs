@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use warmline::Code;
-use warmline_core::policy::ToolPolicy;
 
 fn browser() -> Server {
     Server::stdio("browser", ["npx", "-y", "some-server"])

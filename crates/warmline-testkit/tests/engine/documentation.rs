@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use warmline_core::protocol::session_gone::{
     SessionGoneForm, SessionGoneMatching, SessionGoneRemedy,

@@ -5,7 +5,6 @@ use crate::prelude::*;
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
-use warmline_engine::relay::RelayHandle as _;
 
 /// Hears of everything, and does nothing about it.
 #[derive(Debug)]

@@ -2,10 +2,6 @@
 
 use crate::prelude::*;
 
-use std::path::Path;
-
-use warmline_engine::admin::EngineAdmin as _;
-
 use super::close::{names, of_many_names};
 
 /// So many programs of one server are started at the same time.

@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use tokio::time::Instant;
-use warmline_engine::relay::RelayHandle as _;
 use warmline_upstream::ClientProfile;
 
 /// No caller here waits for room for longer.

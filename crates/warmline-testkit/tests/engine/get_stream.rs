@@ -2,9 +2,7 @@
 
 use crate::prelude::*;
 
-use warmline_engine::relay::RelayHandle as _;
 use warmline_testkit::proxy::AcceptMode;
-use warmline_testkit::{ReplyFormat, SseFormat};
 use warmline_upstream::UnsolicitedListener;
 
 /// Writes down which resources are said to have changed.

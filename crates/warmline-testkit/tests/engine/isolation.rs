@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use warmline_engine::events::ShortId;
-use warmline_engine::relay::RelayHandle as _;
 
 /// Counts that often in a run, side by side, and gives the counts in order.
 async fn counts(run: &Run, times: usize) -> Vec<i64> {

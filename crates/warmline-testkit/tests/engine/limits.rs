@@ -3,12 +3,6 @@
 use crate::prelude::*;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicU64;
-
-use warmline_core::policy::ToolPolicy;
-use warmline_engine::relay::RelayHandle as _;
-
-use super::fixture::done;
 
 fn per_identity(most: u32) -> impl FnOnce(Server) -> Server {
     move |server| server.session_per(SessionScope::Identity).max_per_key(most)

@@ -4,8 +4,6 @@
 use crate::prelude::*;
 
 use warmline::ExclusiveSession;
-use warmline_engine::admin::EngineAdmin as _;
-use warmline_engine::relay::RelayHandle as _;
 
 use super::crash_storm::{are_buried, kill_all};
 

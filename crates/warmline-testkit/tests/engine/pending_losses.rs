@@ -3,9 +3,6 @@
 
 use crate::prelude::*;
 
-use warmline_core::policy::ToolPolicy;
-use warmline_upstream::ListKind;
-
 use super::loss_attribution::{forgets, says_so};
 use super::session_lifetime::keep;
 use super::session_replacement::read;

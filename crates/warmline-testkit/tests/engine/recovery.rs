@@ -2,9 +2,7 @@
 
 use crate::prelude::*;
 
-use bytes::Bytes;
 use warmline::{ClientProfile, ServerRequestReply};
-use warmline_engine::relay::RelayHandle as _;
 
 use super::http_sse_server::OldServer;
 

@@ -5,10 +5,7 @@ use crate::prelude::*;
 use std::sync::atomic::AtomicU32;
 
 use warmline::{CallBuilder, CredentialProvider, Delivery};
-use warmline_core::policy::ToolPolicy;
 use warmline_engine::credentials::{BoxFuture, Token, TokenRequest};
-
-use super::fixture::done;
 
 const SOON: Duration = Duration::from_millis(50);
 

@@ -3,10 +3,7 @@
 use crate::prelude::*;
 
 use warmline::InCurrentRun;
-use warmline_engine::relay::RelayHandle as _;
-use warmline_upstream::ListKind;
 
-use super::fixture::done;
 use super::open_session::briefly_connected;
 
 /// A14, A15, A9: every server and every run has a session of its own.

@@ -5,7 +5,6 @@ use crate::prelude::*;
 use std::collections::HashSet;
 
 use warmline::{Caller, InCurrentRun};
-use warmline_engine::relay::RelayHandle as _;
 
 fn engine() -> Warmline {
     Warmline::builder().build().unwrap()

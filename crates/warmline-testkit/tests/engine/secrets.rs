@@ -2,8 +2,7 @@
 
 use crate::prelude::*;
 
-use http::{HeaderValue, header};
-use warmline_engine::relay::RelayHandle as _;
+use http::header;
 
 use super::log_capture::Logbook;
 

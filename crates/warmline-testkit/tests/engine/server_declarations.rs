@@ -4,13 +4,8 @@ use crate::prelude::*;
 
 use warmline_config::{Config, ConfigFolders};
 use warmline_core::era::Version;
-use warmline_engine::relay::RelayHandle as _;
 use warmline_engine::server_resolver::{ResolvedServer, ServerResolver};
-use warmline_store::keyring::Keyring;
 use warmline_store::{BoxFuture, FileStore, ServerDescriptor};
-use warmline_upstream::ListKind;
-
-use super::fixture::done;
 
 /// A166: a word that is none stops the program from loading, and says in which file, at which key
 /// and which value.

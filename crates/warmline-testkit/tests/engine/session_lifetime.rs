@@ -2,10 +2,6 @@
 
 use crate::prelude::*;
 
-use std::sync::atomic::AtomicU64;
-
-use warmline_engine::relay::RelayHandle as _;
-
 fn shared(server: Server) -> Server {
     server
         .session_per(SessionScope::Identity)

@@ -4,8 +4,6 @@ use crate::prelude::*;
 
 use warmline_core::policy::SessionMode;
 
-use super::fixture::done;
-
 /// A170, A172, E4, E9: a server that was taken for one without sessions asks for one.
 #[tokio::test]
 async fn a_call_that_is_told_it_needs_a_session_gets_one() {

@@ -3,10 +3,7 @@
 use crate::prelude::*;
 
 use warmline::Dial;
-use warmline_engine::relay::RelayHandle as _;
 use warmline_platform::net::{Destination, Dialed, Dialing};
-
-use super::fixture::done;
 
 /// One session for all calls of an identity.
 fn one_for_all(server: Server) -> Server {

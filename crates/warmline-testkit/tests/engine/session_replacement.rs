@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_engine::relay::RelayHandle as _;
-
 /// A120, A121, P1, E3: a 404 costs a handshake and the call once more, over the same connection.
 #[tokio::test]
 async fn a_404_costs_a_handshake_and_the_call_once_more() {

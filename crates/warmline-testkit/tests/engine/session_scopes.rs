@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_engine::relay::RelayHandle as _;
-
 /// A12, A105, P15, reliability P15: a call on a warm session sends one request and waits for one reply, over
 /// the connection that is there; only the first one pays for meeting the server.
 #[tokio::test]

@@ -3,17 +3,15 @@
 use crate::prelude::*;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use bytes::Bytes;
 use warmline_core::era::Version;
 use warmline_core::pool_key::{
     ConfigRevision, CredentialId, Digest, Identity, KeyOwner, KeyScope, PoolKey, RunId, TargetKey,
     Transport,
 };
 use warmline_core::record::{Record, StoredClientProfile};
-use warmline_store::keyring::Keyring;
 use warmline_store::{FileStore, Records, WriteOutcome};
 
 const ROLE: &str = "WARMLINE_TEST_ROLE";

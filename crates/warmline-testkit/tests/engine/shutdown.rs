@@ -2,11 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_engine::relay::RelayHandle as _;
-use warmline_upstream::ListKind;
-
-use super::fixture::done;
-
 /// A87, reliability P27: nothing new is taken, calls under way end, sessions are ended.
 #[tokio::test]
 async fn going_down_takes_nothing_new_and_lets_calls_end() {

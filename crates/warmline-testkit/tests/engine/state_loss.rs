@@ -4,10 +4,8 @@ use crate::prelude::*;
 
 use warmline::ToolOutput;
 use warmline_core::policy::SessionMode;
-use warmline_engine::relay::RelayHandle as _;
 
 use super::crash_storm::kill_all;
-use super::fixture::done;
 
 /// A result as it came.
 fn raw(result: &ToolResult) -> Value {
@@ -67,7 +65,7 @@ async fn a_read_mentions_the_loss_and_the_next_tool_tells_it() {
     let world = world(None);
     let ledger = world.in_run();
     counter(&ledger).await;
-    let resources = ledger.list(warmline_upstream::ListKind::Resources).await;
+    let resources = ledger.list(ListKind::Resources).await;
     let first: Value = serde_json::from_slice(&resources.unwrap()[0]).unwrap();
     let uri = first["uri"].as_str().unwrap();
     world.server.control().forget_sessions();

@@ -2,11 +2,7 @@
 
 use crate::prelude::*;
 
-use warmline_engine::relay::RelayHandle as _;
 use warmline_engine::tools::ModelProvider;
-use warmline_testkit::{ReplyFormat, SseFormat};
-
-use super::fixture::done;
 
 /// Names that model providers refuse, as a server may give them.
 fn odd_names() -> Vec<String> {

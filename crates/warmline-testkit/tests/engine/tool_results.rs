@@ -3,10 +3,7 @@
 use crate::prelude::*;
 
 use warmline::Delivery;
-use warmline_engine::relay::RelayHandle as _;
 use warmline_engine::tools::ModelProvider;
-
-use super::fixture::done;
 
 /// A17, A158, P17, P25: a list is read once, over the session of the run, and not again for every
 /// turn.

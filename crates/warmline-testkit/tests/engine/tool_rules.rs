@@ -3,8 +3,6 @@
 
 use crate::prelude::*;
 
-use warmline_engine::admin::EngineAdmin as _;
-
 /// What a call of the counter is told; `ok` where it is done.
 async fn told(handle: &ServerHandle) -> &'static str {
     match handle.call("counter", json!({})).await {

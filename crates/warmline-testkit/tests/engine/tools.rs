@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_engine::relay::RelayHandle as _;
-
 fn lists(world: &World) -> usize {
     world.received("tools/list")
 }

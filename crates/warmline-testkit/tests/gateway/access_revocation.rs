@@ -3,18 +3,11 @@
 
 use crate::prelude::*;
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use warmline_engine::admin::EngineAdmin as _;
-use warmline_gateway::{AuthMethod, TokenSource};
 
 use super::modern::raw_client::{Stream, request};
 use super::raw_client::{initialize, post};
 
-const PATH: &str = "/servers/ledger/mcp";
 const SOON: Duration = Duration::from_secs(10);
 
 /// What takes somebody's right to be here away.

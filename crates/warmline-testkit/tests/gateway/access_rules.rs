@@ -3,12 +3,9 @@
 use crate::prelude::*;
 
 use warmline_config::gateway_settings::GatewaySettings;
-use warmline_engine::admin::EngineAdmin as _;
 use warmline_engine::settings::EngineSettings;
 use warmline_gateway::options::AccessByServer;
 use warmline_gateway::reload::{LoadedConfiguration, RunningConfiguration};
-
-use super::raw_http::call;
 
 const PEOPLE: [&str; 2] = ["alice", "eve"];
 

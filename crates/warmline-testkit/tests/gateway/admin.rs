@@ -3,21 +3,15 @@
 use crate::prelude::*;
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 
 use http::{Method, StatusCode};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
 use warmline::Run;
 use warmline_engine::credentials::CredentialSource;
 use warmline_gateway::ShutdownRequest;
 use warmline_gateway::admin::socket_client::SocketClient;
 
-use super::fixture::count;
 use super::raw_client;
-use super::raw_http;
 
-const PATH: &str = "/servers/ledger/mcp";
 const IN_RUN: &str = "/runs/trip/servers/ledger/mcp";
 
 /// A world that is looked after by a socket.
@@ -162,7 +156,7 @@ async fn a_server_that_hangs_is_seen_to_hang() {
         ..options
     })
     .await;
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
     let server = Server::http("hung", url);
     looked.world.add_server(server);
@@ -345,7 +339,7 @@ async fn the_numbers_of_the_pool_stand_at_the_path_of_the_seed() {
         let headers = shown.iter().map(|shown| ("Authorization", &**shown));
         let headers: Vec<_> = headers.collect();
         for path in [path, "/admin/runs", "/admin/drain", "/admin/nothing"] {
-            let response = raw_http::request(address, "GET", path, &headers, "").await;
+            let response = request(address, "GET", path, &headers, "").await;
             assert_eq!(response.status, status, "{token:?} {path}");
         }
     }
@@ -375,9 +369,7 @@ async fn a_drain_is_asked_for_and_may_be_hurried() {
 #[tokio::test]
 async fn the_socket_opens_to_its_user_and_to_nothing_else() {
     let looked = LookedAfter::new().await;
-    let mode = std::fs::metadata(looked.admin.socket())
-        .unwrap()
-        .permissions();
+    let mode = fs::metadata(looked.admin.socket()).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
     let cases = [
         (Method::POST, "/admin/runs", 405),

@@ -2,14 +2,9 @@
 
 use crate::prelude::*;
 
-use warmline_gateway::StartError;
-
-use super::aggregate_fixture::{Merged, NEWEST, ask, each, list};
-use super::raw_http::{call, initialize};
-
 /// A place where nobody listens.
 async fn nobody() -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}/mcp", listener.local_addr().unwrap())
 }
 
@@ -306,9 +301,7 @@ async fn what_concerns_all_is_said_to_all() {
     let notice = json!({ "jsonrpc": "2.0", "method": changed });
     assert_eq!(client.post(&notice).await.status, 202);
     for name in ["alpha", "beta"] {
-        let came = |entries: &[warmline_testkit::LedgerEntry]| {
-            entries.iter().any(|entry| entry.method == changed)
-        };
+        let came = |entries: &[LedgerEntry]| entries.iter().any(|entry| entry.method == changed);
         let ledger = world.server(name).ledger();
         assert!(ledger.wait_until(Duration::from_secs(5), came).await);
     }

@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-pub(crate) const NEWEST: &str = "2025-11-25";
-
 /// Several servers behind a gateway, by their names.
 pub(crate) struct Merged {
     pub(crate) servers: Vec<(&'static str, LedgerServer)>,

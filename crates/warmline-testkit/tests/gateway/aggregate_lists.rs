@@ -2,9 +2,6 @@
 
 use crate::prelude::*;
 
-use super::aggregate_fixture::{each, list};
-use super::raw_http::request;
-
 /// The lists that a place puts together: how each is asked for, and by what its items are known.
 const LISTS: [(&str, &str, &str); 4] = [
     ("tools/list", "tools", "name"),

@@ -2,11 +2,6 @@
 
 use crate::prelude::*;
 
-use std::fs;
-use std::path::PathBuf;
-
-use super::aggregate_fixture::{Merged, ask, list};
-
 /// A resource that `beta` made, of the scheme of which `alpha` lists some.
 const MADE: &str = "one://made";
 

@@ -2,16 +2,10 @@
 
 use crate::prelude::*;
 
-use std::time::Instant;
-
-use tokio::net::TcpListener;
 use warmline_config::gateway_settings::GatewaySettings;
 use warmline_engine::settings::EngineSettings;
 use warmline_gateway::options::AccessByServer;
 use warmline_gateway::reload::{LoadedConfiguration, RunningConfiguration};
-
-use super::aggregate_fixture::{Merged, ask, each, list};
-use super::raw_http::call;
 
 async fn tools(client: &Legacy) -> (Vec<String>, Value) {
     let tools = list(client, "tools/list", json!({})).await;

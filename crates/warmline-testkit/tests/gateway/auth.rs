@@ -2,17 +2,10 @@
 
 use crate::prelude::*;
 
-use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::raw_client::{Reply, call, initialize, post, request, send, send_on};
-use super::raw_http;
-use tokio::net::UnixStream;
-use warmline_gateway::{
-    AuthMethod, IpNetwork, ProtectedResource, StartError, TokenSource, TrustedProxies,
-};
-
-const PATH: &str = "/servers/ledger/mcp";
+use warmline_gateway::{IpNetwork, ProtectedResource, TrustedProxies};
 
 /// A token that must be seen nowhere.
 const CANARY: &str = "canary-7f3a-of-alice";

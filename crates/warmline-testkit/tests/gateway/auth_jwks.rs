@@ -2,9 +2,7 @@
 
 use crate::prelude::*;
 
-use std::fs;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};

@@ -2,21 +2,17 @@
 
 use crate::prelude::*;
 
-use std::fs;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use warmline_config::gateway_settings::GatewaySettings;
 use warmline_engine::settings::EngineSettings;
 use warmline_gateway::options::AccessByServer;
 use warmline_gateway::reload::{LoadedConfiguration, RunningConfiguration};
-use warmline_gateway::{AuthMethod, JwtOptions, KeySource, TokenSource};
+use warmline_gateway::{JwtOptions, KeySource};
 
 use super::raw_client::{Reply, call, initialize, post, request, send};
 

@@ -2,12 +2,7 @@
 
 use crate::prelude::*;
 
-use super::aggregate_fixture::ask;
-use super::notification_routing::Log;
-use super::raw_http::call;
-
 const PATH: &str = "/servers/child/mcp";
-const NEWEST: &str = "2025-11-25";
 
 /// Answers everything with nothing, but for a tool, which floods: with 8 KiB for its caller each
 /// time, and an update for whoever wants it behind each MiB.

@@ -2,15 +2,6 @@
 
 use crate::prelude::*;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use warmline_testkit::LedgerEntry;
-
-use super::modern::raw_client as modern;
-use super::raw_http::{call, initialize};
-
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
-
 /// What a client says of a call that it gives up.
 fn words(id: &Value) -> Value {
     json!({

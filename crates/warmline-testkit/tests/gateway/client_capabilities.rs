@@ -2,12 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_testkit::LedgerEntry;
-
-use super::aggregate_fixture::{Merged, NEWEST};
-use super::raw_http::call;
-
-const PATH: &str = "/servers/ledger/mcp";
 const RUN: &str = "/runs/together/servers/ledger/mcp";
 
 /// What was declared to a server, greeting by greeting.

@@ -3,12 +3,9 @@
 
 use crate::prelude::*;
 
-use super::aggregate_fixture::{NEWEST, ask};
-use super::notification_routing::{Log, has_begun};
-use super::raw_http::call;
+use super::notification_routing::has_begun;
 use super::shared_subscriptions::{order, told};
 
-const PATH: &str = "/servers/ledger/mcp";
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const ALICES: &str = "note:///alices";
 const BOBS: &str = "note:///bobs";

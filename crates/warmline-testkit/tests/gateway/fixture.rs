@@ -16,6 +16,10 @@ use warmline_testkit::{FaultRule, LedgerServer, Personality, ServerControl};
 use super::census::until;
 use super::raw_http::{Legacy, bearer};
 
+/// Where the server of every world is called.
+pub(crate) const PATH: &str = "/servers/ledger/mcp";
+/// The newest version of legacy clients.
+pub(crate) const NEWEST: &str = "2025-11-25";
 /// The name of the server in every world.
 pub(crate) const LEDGER: &str = "ledger";
 

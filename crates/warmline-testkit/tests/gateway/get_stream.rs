@@ -2,14 +2,8 @@
 
 use crate::prelude::*;
 
-use std::collections::BTreeSet;
-
 use warmline_store::FileStore;
 
-use super::raw_http::request;
-
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 
 /// A world of Alice's whose sessions are written down, as they are wherever a restart is survived.

@@ -2,13 +2,8 @@
 
 use crate::prelude::*;
 
-use warmline_engine::admin::EngineAdmin as _;
-
 use super::listen_only_clients::{pass_until, subscribe};
-use super::notification_routing::Log;
 
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const URI: &str = "note:///a";
 

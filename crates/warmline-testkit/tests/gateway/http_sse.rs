@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use super::prometheus_text::Scraped;
-use super::raw_http::{call, initialize, request};
 
 const PATH: &str = "/servers/ledger/sse";
 const VERSION: &str = "2024-11-05";
@@ -158,9 +157,8 @@ async fn all_that_comes_down_comes_on_the_stream() {
     });
     assert_eq!(client.post(&answer.to_string()).await.status, 202);
     let ledger = world.server.ledger();
-    let answered = |entries: &[warmline_testkit::LedgerEntry]| {
-        entries.iter().any(|entry| entry.method == "(response)")
-    };
+    let answered =
+        |entries: &[LedgerEntry]| entries.iter().any(|entry| entry.method == "(response)");
     let soon = Duration::from_secs(5);
     assert!(ledger.wait_until(soon, answered).await);
     drop(client);

@@ -2,11 +2,6 @@
 
 use crate::prelude::*;
 
-use super::raw_http::{initialize, request};
-
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
-
 /// Lets a minute pass at once, and the keeper look around.
 async fn a_minute() {
     pass(Duration::from_secs(60)).await;

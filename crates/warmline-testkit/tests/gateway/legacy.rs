@@ -2,14 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_testkit::LedgerEntry;
-
-use super::fixture::count;
-use super::raw_http::{self, call, initialize};
-
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
-
 /// Headers, a message, and the status it gets.
 type Case<'a> = (&'a [(&'a str, &'a str)], &'a Value, u16);
 
@@ -50,7 +42,7 @@ async fn a_greeting_whose_parts_are_none_is_refused() {
     for capabilities in [json!("x"), json!([]), json!(7), Value::Null] {
         let mut greeting = initialize(NEWEST, json!({}));
         greeting["params"]["capabilities"] = capabilities;
-        let mut reply = raw_http::request(
+        let mut reply = request(
             world.gateway.address(),
             "POST",
             PATH,
@@ -349,7 +341,7 @@ async fn a_message_is_read_before_it_is_judged() {
         ] {
             let headers = [session, ("Content-Type", "application/json")];
             let address = world.gateway.address();
-            let mut response = raw_http::request(address, "POST", PATH, &headers, &body).await;
+            let mut response = request(address, "POST", PATH, &headers, &body).await;
             assert_eq!(response.status, 400, "{version} {body}");
             let answer = response.json().await;
             assert_eq!(answer["error"]["code"], code, "{version} {body}: {answer}");

@@ -5,11 +5,6 @@ use crate::prelude::*;
 
 use warmline_testkit::GetStreamSupport;
 
-use super::raw_http::call;
-
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
-
 fn progress(steps: u64, pause: u64) -> Value {
     let mut asked = call(1, "progress", json!({ "steps": steps, "pause_ms": pause }));
     asked["params"]["_meta"] = json!({ "progressToken": 1 });
@@ -147,9 +142,8 @@ async fn what_belongs_to_no_call_comes_on_the_standing_stream() {
         "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": {} },
     });
     assert_eq!(client.post(&answer).await.status, 202);
-    let answered = |entries: &[warmline_testkit::LedgerEntry]| {
-        entries.iter().any(|entry| entry.method == "(response)")
-    };
+    let answered =
+        |entries: &[LedgerEntry]| entries.iter().any(|entry| entry.method == "(response)");
     let ledger = world.server.ledger();
     assert!(ledger.wait_until(Duration::from_secs(5), answered).await);
 

@@ -2,16 +2,8 @@
 
 use crate::prelude::*;
 
-use std::collections::BTreeSet;
-
-use tokio::task::JoinHandle;
 use warmline_testkit::ServerControl;
 
-use super::aggregate_fixture::ask;
-use super::notification_routing::Log;
-use super::raw_http::call;
-
-const PATH: &str = "/servers/ledger/mcp";
 const RUN: &str = "/runs/together/servers/ledger/mcp";
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";

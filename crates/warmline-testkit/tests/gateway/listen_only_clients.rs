@@ -2,12 +2,9 @@
 
 use crate::prelude::*;
 
-use super::aggregate_fixture::{Merged, ask};
 use super::session_tickets::stored;
 
-const PATH: &str = "/servers/ledger/mcp";
 const RUN: &str = "/runs/trip/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
 const UPDATED: &str = "notifications/resources/updated";
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const URI: &str = "note:///a";
@@ -133,7 +130,7 @@ async fn a_run_that_was_named_once_is_heard_when_it_is_begun_again() {
     let mut standing = client.get(None).await;
     streams_held(&control, 1).await;
     let address = world.gateway.address();
-    let ended = super::raw_http::request(address, "DELETE", "/runs/trip", &[], "").await;
+    let ended = request(address, "DELETE", "/runs/trip", &[], "").await;
     assert!(matches!(ended.status, 200..=299), "{}", ended.status);
     until("its session is gone", || control.session_ids().is_empty()).await;
     client.count().await;

@@ -2,19 +2,12 @@
 
 use crate::prelude::*;
 
-use std::fs;
-use std::path::Path;
-
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
-use warmline_gateway::{StartError, TlsFiles};
+use warmline_gateway::TlsFiles;
 
-use super::ops::scraped;
 use super::raw_client::{call, initialize, post, send, send_on};
-
-const PATH: &str = "/servers/ledger/mcp";
 
 async fn limited(change: impl FnOnce(&mut ListenerLimits)) -> World {
     World::knowing(Personality::legacy(), |options, vault| {

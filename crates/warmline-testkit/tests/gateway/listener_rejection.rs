@@ -2,12 +2,8 @@
 
 use crate::prelude::*;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-use super::ops::scraped;
 use super::raw_client::{Reply, initialize, post, reply, send};
 
-const PATH: &str = "/servers/ledger/mcp";
 const ALICE: (&str, &str) = ("Authorization", "Bearer token-of-alice");
 
 async fn world() -> World {

@@ -2,16 +2,9 @@
 
 use crate::prelude::*;
 
-use std::fs;
-
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use warmline_gateway::AccessRule as Allowing;
 
-use super::aggregate_fixture::{Merged, NEWEST};
 use super::modern::raw_client::call as modern_call;
-use super::raw_http::{call, request};
-
-const PATH: &str = "/servers/ledger/mcp";
 
 fn rules(of_tools: Option<&[&str]>) -> DeclaredAccess {
     let named = |tools: &[&str]| tools.iter().map(|tool| (*tool).to_owned()).collect();
@@ -101,7 +94,7 @@ async fn a_request_without_an_id_reaches_nobody_by_the_old_transport_or_a_pipe()
         let place = place.clone();
         async move { request(address, "POST", &place, &json_body, &message.to_string()).await }
     };
-    say(super::raw_http::initialize("2024-11-05", json!({}))).await;
+    say(initialize("2024-11-05", json!({}))).await;
     assert!(stream.message().await.unwrap()["result"].is_object());
     let stray = without_id(call(1, "counter", json!({})));
     assert_eq!(say(stray.clone()).await.status, 400);
@@ -111,7 +104,7 @@ async fn a_request_without_an_id_reaches_nobody_by_the_old_transport_or_a_pipe()
     let pipe = StdioClient::new(world.warm.clone(), GatewayOptions::default()).for_server(LEDGER);
     let serving = tokio::spawn(pipe.serve(theirs, ours));
     let mut output = BufReader::new(output).lines();
-    for message in [super::raw_http::initialize(NEWEST, json!({})), stray] {
+    for message in [initialize(NEWEST, json!({})), stray] {
         let line = format!("{message}\n");
         input.write_all(line.as_bytes()).await.unwrap();
         let told = output.next_line().await.unwrap().unwrap();
@@ -142,7 +135,7 @@ async fn a_notice_to_a_server_that_is_denied_goes_no_further() {
     let mut output = BufReader::new(output).lines();
     let asked = call(1, "counter", json!({}));
     for (message, code) in [
-        (super::raw_http::initialize(NEWEST, json!({})), None),
+        (initialize(NEWEST, json!({})), None),
         (asked, Some(7501)),
         (notice(CHANGED), Some(7501)),
     ] {

@@ -2,10 +2,6 @@
 
 use crate::prelude::*;
 
-use super::raw_http::call;
-
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
 const PROGRESS: &str = "notifications/progress";
 const TOLD: &str = "notifications/acme/told";
 /// More than is held for a client that does not read, several times over.

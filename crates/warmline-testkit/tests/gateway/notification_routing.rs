@@ -4,14 +4,10 @@ use crate::prelude::*;
 
 use std::sync::Mutex;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
+use tokio::io::{DuplexStream, Lines};
 use warmline_testkit::ServerControl;
 
-use super::aggregate_fixture::ask;
-use super::raw_http::{call, initialize};
-
 const RUN: &str = "/runs/together/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const LINE: &str = "notifications/message";
 const COMPLETE: &str = "notifications/elicitation/complete";

@@ -2,19 +2,10 @@
 
 use crate::prelude::*;
 
-use std::collections::BTreeSet;
-
-use tokio::io::AsyncWriteExt as _;
 use warmline_engine::metrics::{METRICS, SampleValue as Counted};
 use warmline_engine::relay::RelayHandle as _;
-use warmline_gateway::StartError;
-use warmline_testkit::{ConnectionEnd, CutPoint};
 
-use super::fixture::count;
 use super::prometheus_text::Scraped;
-use super::raw_http;
-
-const PATH: &str = "/servers/ledger/mcp";
 
 async fn world() -> World {
     World::with(Personality::legacy(), watched).await
@@ -111,7 +102,7 @@ async fn the_pages_are_read_by_machines_and_not_by_browsers() {
         ("GET", "/mcp", &[], 404),
         ("GET", "/metrics", &[("Origin", "http://127.0.0.1")], 403),
     ] {
-        let response = raw_http::request(at, method, path, headers, "").await;
+        let response = request(at, method, path, headers, "").await;
         assert_eq!(response.status, status, "{method} {path}");
     }
     assert_eq!(called(at, "evil.example").await, 403);
@@ -122,7 +113,7 @@ async fn the_pages_are_read_by_machines_and_not_by_browsers() {
 /// The status of a page that is asked for by this name.
 async fn called(at: SocketAddr, host: &str) -> u16 {
     let named = [("Host", host)];
-    let response = raw_http::request(at, "GET", "/livez", &named, "").await;
+    let response = request(at, "GET", "/livez", &named, "").await;
     response.status
 }
 
@@ -385,7 +376,7 @@ async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
     let alice = ("Authorization", "Bearer token-of-alice");
     let json = ("Content-Type", "application/json");
     let large = "x".repeat(2_000);
-    let greeting = raw_http::initialize("2025-11-25", json!({})).to_string();
+    let greeting = initialize("2025-11-25", json!({})).to_string();
     let modern = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
     let version = ("MCP-Protocol-Version", "2026-07-28");
     #[rustfmt::skip]
@@ -403,7 +394,7 @@ async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
     ];
     let number = cases.len() as f64;
     for (method, path, headers, body, status) in cases {
-        let response = raw_http::request(at, method, path, &headers, body).await;
+        let response = request(at, method, path, &headers, body).await;
         assert_eq!(response.status, status, "{path} {headers:?} {body}");
     }
     let page = scraped(&world.gateway).await;
@@ -470,7 +461,7 @@ async fn a_fault_of_a_client_is_one_line() {
     ] {
         let before = told(&book.lines(), level).len();
         for _ in 0..3 {
-            raw_http::request(at, "POST", PATH, &headers, body).await;
+            request(at, "POST", PATH, &headers, body).await;
         }
         let lines = book.lines();
         let new = told(&lines, level);

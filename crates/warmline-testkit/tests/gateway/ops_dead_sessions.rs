@@ -2,12 +2,6 @@
 
 use crate::prelude::*;
 
-use std::fs;
-
-use super::raw_http::{self, call};
-
-const PATH: &str = "/servers/ledger/mcp";
-
 /// How the one server stands, by the page that tells whether we are ready.
 async fn stands(world: &World) -> String {
     let ops = world.gateway.ops_address().unwrap();

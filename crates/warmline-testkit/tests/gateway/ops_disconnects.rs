@@ -2,16 +2,10 @@
 
 use crate::prelude::*;
 
-use std::time::Instant;
-
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 
-use super::ops::scraped;
 use super::raw_client::{self, initialize};
-use super::raw_http;
 
-const PATH: &str = "/servers/ledger/mcp";
 const LEFT: &str = "warmline_gateway_left_calls_total";
 const DROPPED: &str = "warmline_dropped_replies_total";
 
@@ -71,7 +65,7 @@ async fn send(
 async fn a_legacy_call_goes_on_without_its_client_and_is_counted() {
     let world = world(Personality::legacy()).await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    let asked = ask(&client, &raw_http::call(5, "slow", json!({ "ms": 200 }))).await;
+    let asked = ask(&client, &call(5, "slow", json!({ "ms": 200 }))).await;
     world.under_way("slow", 1).await;
     drop(asked);
     becomes(&world, LEFT, ("then", "goes-on"), 1.0).await;
@@ -84,7 +78,7 @@ async fn a_legacy_call_goes_on_without_its_client_and_is_counted() {
 #[tokio::test]
 async fn a_modern_call_is_cancelled_by_leaving_and_counted() {
     let world = world(Personality::modern()).await;
-    let mut message = raw_http::call(5, "slow", json!({ "ms": 60_000 }));
+    let mut message = call(5, "slow", json!({ "ms": 60_000 }));
     message["params"]["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -109,7 +103,7 @@ async fn a_modern_call_is_cancelled_by_leaving_and_counted() {
 async fn what_clients_give_up_is_counted_apart() {
     let legacy = world(Personality::legacy()).await;
     let client = Legacy::greet(&legacy, PATH, "2025-11-25", json!({})).await;
-    let slow = raw_http::call(5, "slow", json!({ "ms": 60_000 }));
+    let slow = call(5, "slow", json!({ "ms": 60_000 }));
     let asked = ask(&client, &slow).await;
     legacy.under_way("slow", 1).await;
     let given_up = json!({
@@ -148,7 +142,7 @@ async fn what_clients_give_up_is_counted_apart() {
 async fn a_reply_that_a_slow_reader_never_took_is_counted() {
     let world = world(Personality::legacy()).await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    let big = raw_http::call(5, "big", json!({ "bytes": 12 << 20 }));
+    let big = call(5, "big", json!({ "bytes": 12 << 20 }));
     let asked = ask(&client, &big).await;
     becomes(&world, DROPPED, ("why", "stalled"), 1.0).await;
     assert_eq!(world.server.ledger().executions("big"), 1);
@@ -164,7 +158,7 @@ async fn clients_that_read_nothing_do_not_fill_the_log() {
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
     let began = Instant::now();
     for id in 1_i32..=3 {
-        let message = raw_http::call(id.into(), "big", json!({ "bytes": 4 << 20 }));
+        let message = call(id.into(), "big", json!({ "bytes": 4 << 20 }));
         let unread = ask(&client, &message).await;
         becomes(&world, DROPPED, ("why", "stalled"), f64::from(id)).await;
         drop(unread);
@@ -210,9 +204,9 @@ async fn a_call_that_goes_on_counts_until_it_is_over() {
     .await;
     let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
     let pad = "x".repeat(64 << 10);
-    let silent = raw_http::call(5, "slow", json!({ "ms": 5_000, "pad": pad }));
+    let silent = call(5, "slow", json!({ "ms": 5_000, "pad": pad }));
     let asked = ask(&client, &silent).await;
-    let mut told = raw_http::call(
+    let mut told = call(
         6,
         "progress",
         json!({ "steps": 4, "pause_ms": 1_200, "pad": pad }),
@@ -229,7 +223,7 @@ async fn a_call_that_goes_on_counts_until_it_is_over() {
     assert_eq!(page.number(UNDER_WAY, &[]), 2.0);
     let bytes = page.number(BYTES, &[("kind", "requests")]);
     assert!(bytes >= held - 8_192.0, "{bytes}");
-    let turned_away = client.post(&raw_http::call(7, "counter", json!({}))).await;
+    let turned_away = client.post(&call(7, "counter", json!({}))).await;
     assert_eq!(turned_away.status, 503);
     becomes(&world, BYTES, ("kind", "requests"), 0.0).await;
     assert_eq!(client.count().await, 1);

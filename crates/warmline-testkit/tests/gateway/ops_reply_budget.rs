@@ -2,11 +2,8 @@
 
 use crate::prelude::*;
 
-use super::ops::scraped;
 use super::ops_disconnects::{ask, becomes};
-use super::raw_http;
 
-const PATH: &str = "/servers/ledger/mcp";
 const BYTES: &str = "warmline_buffer_bytes";
 /// So many calls are made of which nothing is read.
 const CALLS: usize = 6;
@@ -26,7 +23,7 @@ async fn leave_unread(client: &Legacy, tool: &str, arguments: Value) -> Vec<TcpS
     let mut unread = Vec::new();
     for id in 0..CALLS {
         let id = i64::try_from(id).unwrap();
-        unread.push(ask(client, &raw_http::call(id, tool, arguments.clone())).await);
+        unread.push(ask(client, &call(id, tool, arguments.clone())).await);
     }
     unread
 }

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::raw_http::{JSON, text};
 

@@ -2,16 +2,10 @@
 
 use crate::prelude::*;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
 use warmline_engine::credentials::Secret;
 use warmline_gateway::AccessRule as Allowing;
 
-use super::aggregate_fixture::{Merged, ask};
 use super::modern::raw_client::{Wire, call as modern_call, request as modern};
-use super::raw_http::{self, call, initialize};
 
 /// A request by hand that the legacy face reads.
 fn greeting() -> Wire {
@@ -187,7 +181,7 @@ async fn every_refusal_at_the_place_of_all_servers_is_in_the_audit() {
         forged.post(&call(1, "a__echo", json!({}))).await,
         forged.get(None).await,
         forged.delete().await,
-        raw_http::request(client.address, "DELETE", "/runs/nope", &[], "").await,
+        request(client.address, "DELETE", "/runs/nope", &[], "").await,
     ] {
         assert_eq!(response.status, 404);
     }

@@ -3,16 +3,12 @@
 
 use crate::prelude::*;
 
-use std::path::Path;
-
 use http::Method;
 use warmline_gateway::admin::socket_client::SocketClient;
 
 use super::modern::raw_client::request as modern;
 use super::raw_client::{initialize, post, request, send};
-use super::raw_http;
 
-const PATH: &str = "/servers/ledger/mcp";
 const ALICE: (&str, &str) = ("Authorization", "Bearer token-of-alice");
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";

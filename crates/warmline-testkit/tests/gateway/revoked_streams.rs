@@ -4,9 +4,7 @@ use crate::prelude::*;
 
 use super::access_rules::reload_as;
 use super::modern::raw_client::call as modern_call;
-use super::raw_http::call;
 
-const PATH: &str = "/servers/ledger/mcp";
 const PAGE: &str = "ledger://page/1";
 /// What is told without a word of anybody is told by then.
 const SOON: Duration = Duration::from_secs(5);

@@ -3,10 +3,6 @@
 
 use crate::prelude::*;
 
-use super::raw_http::{call, initialize};
-
-const PATH: &str = "/servers/ledger/mcp";
-
 /// A world in which Alice may have two runs at a time.
 async fn world() -> World {
     let server = LedgerServer::start(Personality::legacy()).unwrap();

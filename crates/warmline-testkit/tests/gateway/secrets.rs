@@ -2,14 +2,9 @@
 
 use crate::prelude::*;
 
-use std::fs;
-
-use tokio::net::UnixStream;
 use warmline_engine::events::{EventItem, EventSubscription};
-use warmline_testkit::{ConnectionEnd, CutPoint};
 
 use super::raw_client::send_on;
-use super::raw_http;
 
 /// What people would not want to read anywhere.
 const CANARIES: [&str; 8] = [
@@ -73,7 +68,7 @@ async fn knock(gateway: &Gateway) -> String {
         ("elsewhere", vec![json], "{}"),
     ] {
         let path = format!("/servers/{path}/mcp?key=canary-query");
-        let mut response = raw_http::request(at, "POST", &path, &headers, body).await;
+        let mut response = request(at, "POST", &path, &headers, body).await;
         said.push_str(&response.status.to_string());
         let body = response.whole().await;
         // A client may hear its own id again.
@@ -82,7 +77,7 @@ async fn knock(gateway: &Gateway) -> String {
     said
 }
 
-async fn admin_page(socket: &std::path::Path, path: &str) -> String {
+async fn admin_page(socket: &Path, path: &str) -> String {
     let socket = UnixStream::connect(socket).await.unwrap();
     let reply = send_on(socket, &raw_http::text("GET", path, &[], "")).await;
     assert_eq!(reply.status, 200, "{path}");
@@ -90,7 +85,7 @@ async fn admin_page(socket: &std::path::Path, path: &str) -> String {
 }
 
 /// What every page of the gateway says.
-async fn pages(gateway: &Gateway, admin: &std::path::Path) -> String {
+async fn pages(gateway: &Gateway, admin: &Path) -> String {
     let mut all = String::new();
     let ops = gateway.ops_address().unwrap();
     for path in ["/metrics", "/servers", "/readyz", "/livez", "/elsewhere"] {
@@ -103,7 +98,7 @@ async fn pages(gateway: &Gateway, admin: &std::path::Path) -> String {
 }
 
 /// A gateway that can be looked at in every way.
-fn observed(admin: &std::path::Path, audit: &std::path::Path) -> GatewayOptions {
+fn observed(admin: &Path, audit: &Path) -> GatewayOptions {
     GatewayOptions {
         admin_socket: Some(admin.to_owned()),
         audit: Some(AuditOptions {
@@ -199,7 +194,7 @@ fn echoes(token: &str) -> Vec<Fault> {
 }
 
 /// Servers that differ in where their secrets come from.
-fn of_every_source(url: &str, tenants: &str, folder: &std::path::Path) -> Vec<Server> {
+fn of_every_source(url: &str, tenants: &str, folder: &Path) -> Vec<Server> {
     let file = folder.join("token");
     fs::write(&file, "canary-upstream\n").unwrap();
     let handed = Secret::header("X-Handed").unwrap();

@@ -5,11 +5,6 @@ use crate::prelude::*;
 use warmline_store::FileStore;
 use warmline_store::keyring::Keyring;
 
-use super::raw_http::{initialize, request};
-
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
-
 fn list() -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" })
 }
@@ -420,7 +415,7 @@ async fn the_run_named_at_initialize_holds_for_the_ticket() {
         assert_eq!(world.received("initialize"), 1, "{run}");
         let counted = world.warm.identity("alice").join_run(run).unwrap();
         let handle = counted.server(LEDGER).unwrap();
-        assert_eq!(super::fixture::count(&handle).await, 3, "{run}");
+        assert_eq!(count(&handle).await, 3, "{run}");
         world.finish().await;
     }
 }

@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-use super::aggregate_fixture::{NEWEST, ask};
-
 const PATH: &str = "/runs/r/servers/ledger/mcp";
 const URI: &str = "note:///a";
 const LOG: &str = "notifications/message";

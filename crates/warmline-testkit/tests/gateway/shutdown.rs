@@ -2,11 +2,6 @@
 
 use crate::prelude::*;
 
-use super::modern::raw_client as modern;
-use super::raw_http::{self, call, initialize};
-
-const PATH: &str = "/servers/ledger/mcp";
-
 async fn world(personality: Personality) -> World {
     World::with(personality, |options| GatewayOptions {
         sse: true,
@@ -75,7 +70,7 @@ async fn clients_of_every_kind_are_told() {
     let legacy = world(Personality::legacy()).await;
     let address = legacy.gateway.address();
     let events = [("Accept", "text/event-stream")];
-    let mut stream = raw_http::request(address, "GET", "/servers/ledger/sse", &events, "").await;
+    let mut stream = request(address, "GET", "/servers/ledger/sse", &events, "").await;
     let place = stream.event().await.unwrap().data;
     let post = async |message: Value| raw_http::post(address, &place, &[], &message).await;
     assert_eq!(post(initialize("2024-11-05", json!({}))).await.status, 202);

@@ -2,11 +2,8 @@
 
 use crate::prelude::*;
 
-use super::ops::scraped;
 use super::ops_disconnects::ask;
-use super::raw_http;
 
-const NEWEST: &str = "2025-11-25";
 /// In a run, in front of a server and of a program.
 const PATHS: [&str; 2] = [
     "/runs/trip/servers/ledger/mcp",
@@ -96,7 +93,7 @@ impl Stage {
 
 fn endless() -> Value {
     let reports = json!({ "steps": 400, "bytes": 100_000, "pause_ms": 0 });
-    let mut asked = raw_http::call(7, "progress", reports);
+    let mut asked = call(7, "progress", reports);
     asked["params"]["_meta"] = json!({ "progressToken": "mine" });
     asked
 }
@@ -114,7 +111,7 @@ fn under_way(warm: &Warmline) -> u64 {
 async fn a_run_ends_though_the_client_of_a_call_reads_nothing() {
     let ending = async |stage: &Stage| {
         let at = stage.world.gateway.address();
-        let ended = raw_http::request(at, "DELETE", "/runs/trip", &[], "").await;
+        let ended = request(at, "DELETE", "/runs/trip", &[], "").await;
         assert_eq!(ended.status, 204);
     };
     Stage::set().await.all_end("run-ended", ending).await;

@@ -5,11 +5,8 @@ use crate::prelude::*;
 use futures_util::future::join_all;
 
 use super::census::until;
-use super::modern::raw_client as modern;
-use super::raw_http::call;
 
 const PATH: &str = "/servers/child/mcp";
-const NEWEST: &str = "2025-11-25";
 const CLIENTS: usize = 40;
 /// Of all clients together.
 const REQUESTS: usize = 10_000;

@@ -3,14 +3,8 @@
 
 use crate::prelude::*;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use warmline_testkit::{ConnectionEnd, CutPoint};
+use super::raw_http::Event;
 
-use super::modern::raw_client as modern;
-use super::raw_http::{Event, call, initialize};
-
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
 const OLDER: &str = "2025-06-18";
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";

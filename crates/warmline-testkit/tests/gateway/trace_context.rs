@@ -2,12 +2,6 @@
 
 use crate::prelude::*;
 
-use std::path::Path;
-
-use super::modern::raw_client as modern;
-
-const PATH: &str = "/servers/ledger/mcp";
-
 fn parent(number: u32) -> String {
     format!("00-{number:032x}-b7ad6b7169203331-01")
 }
@@ -110,7 +104,7 @@ async fn a_program_gets_the_trace_in_its_meta() {
 async fn heard_call(heard: &Path, before: usize) -> String {
     let mut found = None;
     until("the call was heard", || {
-        let text = std::fs::read_to_string(heard).unwrap();
+        let text = fs::read_to_string(heard).unwrap();
         let whole = text
             .split_inclusive('\n')
             .filter(|line| line.ends_with('\n'));

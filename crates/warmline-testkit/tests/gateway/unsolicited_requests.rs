@@ -4,15 +4,10 @@
 use crate::prelude::*;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use warmline_testkit::LedgerEntry;
 
 use super::notification_routing::has_begun;
-use super::raw_http::call;
 
 const RUN: &str = "/runs/together/servers/ledger/mcp";
-const PATH: &str = "/servers/ledger/mcp";
-const NEWEST: &str = "2025-11-25";
 
 /// A call that lasts, and its response when it begins.
 fn lasting(client: &Legacy, id: i64) -> JoinHandle<Response> {

@@ -5,15 +5,10 @@ use crate::prelude::*;
 
 use std::sync::Mutex;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use tokio::sync::broadcast;
-
-use super::raw_http::call;
 
 const PATH: &str = "/servers/words/mcp";
 const BATCHING: &str = "2025-03-26";
-const NEWEST: &str = "2025-11-25";
 
 /// A legacy server that says what its client wants to hear, byte for byte.
 struct VerbatimFixture {

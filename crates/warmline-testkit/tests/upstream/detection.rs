@@ -4,7 +4,6 @@
 use crate::census;
 use crate::http_sse_server;
 use crate::runtime_tasks;
-use crate::stdio_program;
 
 mod era_cache;
 mod first_contact;

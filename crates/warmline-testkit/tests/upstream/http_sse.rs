@@ -2,13 +2,10 @@
 
 use crate::prelude::*;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Mutex;
-use warmline_core::exchange::{ServerRequest, ServerRequestKind, ServerRequestReply};
 use warmline_core::protocol::session_gone::{SessionGoneForm, SessionGoneMatching};
-use warmline_upstream::{Listener, ReplyFuture, Session, Transport};
+use warmline_upstream::Transport;
 
 /// How the server treats a `tools/call`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

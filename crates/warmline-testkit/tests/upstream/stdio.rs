@@ -1,8 +1,5 @@
 //! Pipes: sessions with a child, from its start to the end of its last process. The ledger that
 //! the child writes tells what it did; what we say of a call must agree with it.
-use crate::census;
-use crate::runtime_tasks;
-use crate::stdio_program;
 
 mod child_exit;
 mod child_session;

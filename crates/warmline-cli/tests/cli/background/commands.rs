@@ -1,14 +1,8 @@
 //! Commands that go through the gateway in the background: what it keeps for them between two.
 
-use std::path::Path;
-
-use serde_json::Value;
-use warmline_testkit::LedgerServer;
-use warmline_testkit::faults::personality::Personality;
+use crate::prelude::*;
 
 use super::Background;
-use crate::isolated_binary::{BINARY, Warmline, against_demo};
-use crate::{shows, tells};
 
 /// A program keeps what it remembers from one command to the next; another run has another
 /// process; without the gateway nothing is kept, and that is said.

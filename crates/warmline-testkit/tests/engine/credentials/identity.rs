@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use warmline_engine::identity::{HeaderRequirement, HeaderRule};
 
 use crate::credentials::fixture::{count_in, declared, engine, saw_no_credential, stateful};

@@ -2,7 +2,6 @@
 
 use crate::prelude::*;
 
-use bytes::Bytes;
 use warmline_core::exchange::ServerRequestReply;
 use warmline_engine::credentials::{BoxFuture, CredentialProvider, Token, TokenRequest};
 use warmline_engine::identity::IdentityName;

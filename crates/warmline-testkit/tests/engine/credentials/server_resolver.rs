@@ -2,13 +2,10 @@
 
 use crate::prelude::*;
 
-use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use warmline::SessionStore;
-use warmline_engine::relay::RelayHandle as _;
 use warmline_engine::server_resolver::{ResolvedServer, ServerResolver, resolve_failed};
-use warmline_store::keyring::Keyring;
 use warmline_store::{BoxFuture, ServerDescriptor, store_factory_fn};
 
 use crate::credentials::fixture::{count_in, engine, executed, guarded, stateful};

@@ -2,7 +2,6 @@
 
 use crate::prelude::*;
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use fastrand::Rng;

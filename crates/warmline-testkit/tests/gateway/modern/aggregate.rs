@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use super::raw_client::{Reply, Stream, Wire, call, request};
-use crate::aggregate_fixture::{Merged, each, list};
 use crate::aggregate_resources::Audited;
 
 const RUN: &str = "/runs/r1/mcp";

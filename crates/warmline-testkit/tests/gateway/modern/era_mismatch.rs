@@ -6,7 +6,6 @@ use crate::prelude::*;
 use warmline_testkit::ModernSupport;
 
 use super::raw_client::{Wire, call, request};
-use crate::fixture::count;
 
 fn probes() -> [Wire; 4] {
     [
@@ -119,7 +118,7 @@ async fn a_legacy_program_is_asked_once_too() {
         let back = probe.at("/servers/child/mcp").send(&world).await;
         assert_eq!(back.refusal(), (400, -32600), "{back:?}");
     }
-    let started = std::fs::read_to_string(&starts).unwrap();
+    let started = fs::read_to_string(&starts).unwrap();
     assert_eq!(started.lines().count(), 1);
     world.finish().await;
 }

@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_testkit::{ConnectionEnd, CutPoint};
-
 use super::raw_client::{Stream, Wire, call, request};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -225,7 +223,7 @@ async fn a_listen_inside_a_run_ends_with_it() {
         let mut stream = listen(id.clone()).at(path).begin(&world).await;
         acknowledged(&mut stream, &id).await;
         let address = world.gateway.address();
-        let ended = crate::raw_http::request(address, "DELETE", "/runs/r1", &[], "").await;
+        let ended = raw_http::request(address, "DELETE", "/runs/r1", &[], "").await;
         assert_eq!(ended.status, 204, "{path}");
         let last = next(&mut stream, &id).await;
         assert_eq!(last["result"]["resultType"], "complete", "{path}: {last}");
@@ -392,7 +390,7 @@ async fn a_discover_and_a_listen_stand_in_the_audit() {
     acknowledged(&mut stream, &json!(1)).await;
     drop(stream);
     world.finish().await;
-    let lines = std::fs::read_to_string(&file).unwrap();
+    let lines = fs::read_to_string(&file).unwrap();
     let lines: Vec<Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())

@@ -328,7 +328,7 @@ async fn a_client_that_leaves_cancels_its_own_call() {
         assert!(stream.message().await.is_some());
         drop(stream);
         let ledger = world.server.ledger();
-        let gone = |entries: &[warmline_testkit::LedgerEntry]| {
+        let gone = |entries: &[LedgerEntry]| {
             let mut abandoned = entries
                 .iter()
                 .filter(|one| one.phase == ExecutionPhase::Abandoned);

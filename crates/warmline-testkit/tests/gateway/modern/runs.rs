@@ -115,9 +115,8 @@ async fn a_modern_request_in_a_run_stays_modern() {
             let back = in_run().send(&world).await;
             assert_eq!(back.json()["result"]["resultType"], "complete", "{back:?}");
         }
-        let modern = |entry: &warmline_testkit::LedgerEntry| {
-            entry.tool.as_deref() == Some("echo") && entry.era == "modern"
-        };
+        let modern =
+            |entry: &LedgerEntry| entry.tool.as_deref() == Some("echo") && entry.era == "modern";
         assert!(world.server.ledger().count(modern) >= 2);
         client.close().await;
         world.finish().await;

@@ -4,11 +4,9 @@ use crate::prelude::*;
 
 use std::io;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
-use tokio::task::JoinHandle;
+use tokio::io::{DuplexStream, Lines};
 
 use super::raw_client::{call, request};
-use crate::raw_http::initialize;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -113,8 +111,8 @@ async fn an_id_under_way_is_not_taken_again_in_a_batch() {
         .say(&initialize("2025-03-26", json!({})).to_string())
         .await;
     assert!(client.hear().await["result"].is_object());
-    let slow = |id: u32| crate::raw_http::call(id.into(), "slow", json!({ "ms": 60_000 }));
-    let count = |id: u32| crate::raw_http::call(id.into(), "counter", json!({}));
+    let slow = |id: u32| raw_http::call(id.into(), "slow", json!({ "ms": 60_000 }));
+    let count = |id: u32| raw_http::call(id.into(), "counter", json!({}));
     let refused = |id: Value, answer: &Value| {
         let found = (&answer["id"], &answer["error"]["code"]);
         assert_eq!(found, (&id, &json!(-32600)), "{answer}");

@@ -227,7 +227,7 @@ async fn tasks_of_a_server_without_sessions_are_not_offered_to_legacy_clients() 
             world.inject(said.always());
         }
         let mut client = world.greet_as_alice("/servers/ledger/mcp").await;
-        let hello = crate::raw_http::initialize("2025-11-25", json!({}));
+        let hello = initialize("2025-11-25", json!({}));
         client.ticket = String::new();
         let greeted = client.post(&hello).await.answer().await;
         let capabilities = &greeted["result"]["capabilities"];

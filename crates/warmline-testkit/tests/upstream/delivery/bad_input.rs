@@ -7,10 +7,7 @@
 
 use crate::prelude::*;
 
-use warmline_testkit::ReplyCorruption;
-
 use super::fixture::Expected::{self, Result, Unknown};
-use super::fixture::{payment, tool};
 use super::recording_listener::Ear;
 use super::scripted_server::{ReplyStep, Stub};
 

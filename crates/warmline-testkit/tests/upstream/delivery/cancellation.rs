@@ -8,7 +8,6 @@ use std::task::Poll;
 use warmline_testkit::LedgerEntry;
 
 use super::fixture::Expected::{Result, Unknown};
-use super::fixture::{payment, tool, within_ms};
 use super::recording_listener::Ear;
 
 fn settings(era: Era) -> Vec<Setting> {

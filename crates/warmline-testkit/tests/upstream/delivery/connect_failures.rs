@@ -11,15 +11,10 @@
 
 use crate::prelude::*;
 
-use std::net::SocketAddr;
-
 use tokio::net::TcpSocket;
 use warmline_testkit::proxy::AcceptMode;
-use warmline_testkit::{FaultProxy, ReplyCorruption};
-use warmline_upstream::Session;
 
 use super::fixture::Expected::{self, Result, Unknown, Unsent};
-use super::fixture::{payment, within_ms};
 
 fn on_payment(fault: Fault) -> FaultRule {
     FaultRule::new(fault).on_tool("pay")

@@ -3,14 +3,12 @@
 
 use crate::prelude::*;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use http::{HeaderName, HeaderValue, header};
-use warmline_core::exchange::{ServerRequest, ServerRequestReply};
-use warmline_upstream::{HeaderSource, Listener, ReplyFuture, Session};
+use warmline_upstream::HeaderSource;
 
 use super::fixture::Expected::Result;
-use super::fixture::tool;
 use super::scripted_server::{ReceivedRequest, ReplyStep, Stub};
 use super::server_requests::EVERYTHING;
 

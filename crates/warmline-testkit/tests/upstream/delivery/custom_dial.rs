@@ -3,11 +3,8 @@
 use crate::prelude::*;
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use warmline_platform::net::{Destination, Dial, Dialed, Dialing};
-use warmline_testkit::LedgerServer;
 
 use super::fixture::Expected::Result;
 use super::tls::Authority;

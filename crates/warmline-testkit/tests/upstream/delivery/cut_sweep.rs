@@ -3,11 +3,9 @@
 
 use crate::prelude::*;
 
-use warmline_testkit::FaultProxy;
 use warmline_testkit::proxy::{Direction, LinkConditions, LinkFailure, Traffic};
 
 use super::fixture::Expected::{Result, Unknown, Unsent};
-use super::fixture::tool;
 
 /// A setting behind a proxy, and the size of one exchange through it.
 struct Sweep {

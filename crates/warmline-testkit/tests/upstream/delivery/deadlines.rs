@@ -2,10 +2,7 @@
 
 use crate::prelude::*;
 
-use std::time::Instant;
-
 use super::fixture::Expected::Unknown;
-use super::fixture::{tool, within_ms};
 use super::recording_listener::Ear;
 
 fn settings(form: &SseFormat) -> [Setting; 2] {

@@ -10,7 +10,6 @@ use warmline_testkit::Dialect;
 use warmline_testkit::faults::dialects::{self, DialectEffect};
 
 use super::fixture::Expected::{self, Error, Refused, Result, Unknown};
-use super::fixture::payment;
 use super::scripted_server::{ReplyStep, Stub};
 
 /// How a request ends that is told so where an operator asked for the wide forms, and which form

@@ -6,7 +6,6 @@ use warmline_testkit::GetStreamSupport;
 
 use super::connect_failures::is_unsent_where_nobody_accepts;
 use super::fixture::Expected::Result;
-use super::fixture::{payment, within_ms};
 use super::server_requests::EVERYTHING;
 
 fn able(personality: Personality) -> Setting {

@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use super::fixture::Expected::{Error, Refused, Result};
-use super::fixture::{payment, tool, within_ms};
 use super::scripted_server::{ReplyStep, Stub};
 
 /// Arguments that are plain, empty, beyond ASCII, at the edge of blanks, and of every type.

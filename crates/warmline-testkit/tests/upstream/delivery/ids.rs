@@ -2,10 +2,7 @@
 
 use crate::prelude::*;
 
-use std::collections::BTreeSet;
-
 use super::fixture::Expected::Result;
-use super::fixture::tool;
 
 /// A181, reliability I19, reliability P3: ids are ours, and none is used twice.
 #[tokio::test]
@@ -84,7 +81,7 @@ async fn calls_side_by_side_get_their_own_answers() {
             let (setting, session) = (&setting, &session);
             async move {
                 let account = format!("side by side {number}");
-                let ending = session.call(super::fixture::payment(&account), &()).await;
+                let ending = session.call(payment(&account), &()).await;
                 let outcome = setting.told(&account, ending);
                 outcome.ends(Result);
                 assert_eq!(outcome.account(), account);

@@ -7,8 +7,6 @@
 
 use crate::prelude::*;
 
-use std::time::Instant;
-
 use warmline_testkit::WriteMode;
 
 use super::fixture::Expected::Result;

@@ -2,10 +2,9 @@
 
 use crate::prelude::*;
 
-use warmline_upstream::{Session, UnsolicitedListener};
+use warmline_upstream::UnsolicitedListener;
 
 use super::fixture::Expected::Result;
-use super::fixture::tool;
 use super::recording_listener::Ear;
 use super::scripted_server::{ReplyStep, Stub};
 use super::server_requests::EVERYTHING;

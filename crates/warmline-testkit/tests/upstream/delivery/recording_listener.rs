@@ -2,9 +2,6 @@
 
 use crate::prelude::*;
 
-use warmline_core::exchange::{Notification, ServerRequest, ServerRequestKind, ServerRequestReply};
-use warmline_upstream::{Listener, ReplyFuture};
-
 /// Hears everything; answers what it has an answer for.
 #[derive(Debug, Default)]
 pub(crate) struct Ear {

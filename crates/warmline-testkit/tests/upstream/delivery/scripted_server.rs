@@ -2,9 +2,8 @@
 
 use crate::prelude::*;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::Notify;
-use warmline_upstream::Session;
 
 /// One step of a reply.
 #[derive(Clone, Debug)]

@@ -3,11 +3,7 @@
 
 use crate::prelude::*;
 
-use warmline_core::exchange::ServerRequestKind;
-use warmline_upstream::Session;
-
 use super::fixture::Expected::{Error, Result, Unknown};
-use super::fixture::{tool, within_ms};
 use super::recording_listener::{Answers, Ear, fitting};
 use super::scripted_server::{ReplyStep, Stub};
 

@@ -2,13 +2,10 @@
 
 use crate::prelude::*;
 
-use std::collections::BTreeSet;
-
 use warmline_core::pool_key::Transport;
-use warmline_upstream::{ResumableSession, ServerFacts, Session};
+use warmline_upstream::{ResumableSession, ServerFacts};
 
 use super::fixture::Expected::{Refused, Result};
-use super::fixture::tool;
 
 async fn count(session: &Session) -> u64 {
     let outcome = Outcome::of(session.call(tool("counter", &json!({})), &()).await);

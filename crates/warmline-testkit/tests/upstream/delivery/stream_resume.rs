@@ -3,10 +3,9 @@
 use crate::prelude::*;
 
 use warmline_testkit::proxy::AcceptMode;
-use warmline_testkit::{EventIds, FaultProxy, GetStreamSupport};
+use warmline_testkit::{EventIds, GetStreamSupport};
 
 use super::fixture::Expected::{Result, Unknown};
-use super::fixture::{payment, tool, within_ms};
 use super::recording_listener::Ear;
 
 fn resumable(form: SseFormat) -> Setting {

@@ -9,16 +9,7 @@
 
 use crate::prelude::*;
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
-
-use warmline_core::exchange::Notification;
-use warmline_testkit::ReplyCorruption;
-use warmline_upstream::Listener;
-
 use super::fixture::Expected::{self, Result, Unknown};
-use super::fixture::{payment, tool, within_ms};
 use super::recording_listener::Ear;
 use super::scripted_server::{ReplyStep, Stub};
 

@@ -9,13 +9,10 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 use tokio_rustls::TlsAcceptor;
-use warmline_testkit::LedgerServer;
 
 use super::fixture::Expected::{Result, Unsent};
-use super::fixture::payment;
 
 /// A certificate authority, and the file in which people name it.
 pub(crate) struct Authority {
@@ -132,7 +129,7 @@ async fn a_certificate_that_does_not_hold_gives_no_session_and_says_why() {
 }
 
 /// Listens where a server listened before.
-fn in_its_place(address: std::net::SocketAddr) -> TcpListener {
+fn in_its_place(address: SocketAddr) -> TcpListener {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
     socket.bind(address).unwrap();

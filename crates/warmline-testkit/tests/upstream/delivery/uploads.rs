@@ -2,15 +2,11 @@
 
 use crate::prelude::*;
 
-use std::net::SocketAddr;
-
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpSocket;
-use warmline_testkit::FaultProxy;
 use warmline_testkit::proxy::{Direction, LinkConditions, LinkFailure};
 
 use super::fixture::Expected::{Refused, Result, Unknown};
-use super::fixture::{tool, within_ms};
 
 /// Larger than all buffers on the way, so that it cannot have left us whole.
 fn large_payment(account: &str) -> Request {

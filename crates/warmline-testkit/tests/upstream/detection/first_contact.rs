@@ -4,10 +4,7 @@ use crate::prelude::*;
 
 use warmline_upstream::{EraSelection, FirstContact, Transport};
 
-use super::census::until;
 use super::fixture::{HANDSHAKE, PROBE, PROBE_THEN_HANDSHAKE, Scene};
-use super::runtime_tasks::no_task_left;
-use super::stdio_program::Program;
 use super::stdio_rows::asked;
 
 const INSIDE: EraSelection = EraSelection::Both;

@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use warmline_testkit::ConnectionEnd as Hangup;
-use warmline_testkit::ReplyCorruption;
 
 use super::fixture::{End, HANDSHAKE, LEGACY, PROBE_THEN_HANDSHAKE, Scene, evidence};
 

@@ -5,7 +5,6 @@ use crate::prelude::*;
 use warmline_testkit::faults::dialects::SESSION_MISSING;
 use warmline_testkit::{ModernSupport, Newline};
 
-use super::census::until;
 use super::fixture::{
     End, LEGACY, MODERN, PROBE, PROBE_THEN_HANDSHAKE, PROBE_TWICE, Scene, evidence,
 };

@@ -6,8 +6,6 @@ use warmline_testkit::ModernSupport;
 
 use super::fixture::{End, HANDSHAKE, LEGACY, MODERN, PROBE, Scene};
 use super::http_sse_server::OldServer;
-use super::runtime_tasks::no_task_left;
-use super::stdio_program::Program;
 use super::stdio_rows::asked;
 
 #[tokio::test]

@@ -3,12 +3,8 @@
 use crate::prelude::*;
 
 use warmline_core::policy::SessionMode;
-use warmline_upstream::Session;
 
-use super::census::until;
 use super::fixture::{PROBE, Scene};
-use super::runtime_tasks::no_task_left;
-use super::stdio_program::Program;
 use super::stdio_rows::asked;
 
 async fn echoes(session: &Session) {

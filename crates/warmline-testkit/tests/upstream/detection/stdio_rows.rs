@@ -2,12 +2,9 @@
 
 use crate::prelude::*;
 
-use warmline_upstream::{Session, Timeouts, Transport};
+use warmline_upstream::{Timeouts, Transport};
 
-use super::census::until;
 use super::fixture::{HANDSHAKE, PROBE, PROBE_THEN_HANDSHAKE, PROBE_TWICE, evidence};
-use super::runtime_tasks::no_task_left;
-use super::stdio_program::Program;
 
 /// A server is slow when it takes longer than this; the usual limit is seconds.
 const IMPATIENT: Timeouts = Timeouts {

@@ -3,7 +3,6 @@
 use crate::prelude::*;
 
 use super::child_session::{Child, ERAS, result};
-use super::runtime_tasks::no_task_left;
 
 /// A130, P73, reliability P33: closing twice is closing once.
 #[tokio::test]

@@ -4,11 +4,6 @@ use crate::prelude::*;
 
 use rustix::process::{Pid, Signal, kill_process};
 use warmline_core::exchange::{AttemptFailure, Deadlines};
-use warmline_upstream::Session;
-
-use super::census::until;
-use super::runtime_tasks::no_task_left;
-use super::stdio_program::Program;
 
 /// A program that runs, and the session with it.
 #[derive(Debug)]

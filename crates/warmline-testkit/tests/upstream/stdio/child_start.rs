@@ -2,15 +2,12 @@
 
 use crate::prelude::*;
 
-use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use super::child_session::{Child, result, tool};
-use super::runtime_tasks::no_task_left;
-use super::stdio_program::Program;
 
 async fn refused(server: &ServerTarget) -> Diagnostic {
     let opened = Upstream::new()

@@ -2,11 +2,7 @@
 
 use crate::prelude::*;
 
-use warmline_core::exchange::Notification;
-use warmline_upstream::Listener;
-
 use super::child_session::{Child, ERAS, result, tool};
-use super::stdio_program::Program;
 
 /// Writes down what is told.
 #[derive(Debug, Default)]

@@ -5,7 +5,6 @@ use crate::prelude::*;
 use rustix::process::Signal;
 use warmline_core::exchange::DeliveryFailure;
 
-use super::census::until;
 use super::child_session::{Child, ERAS, failed, result};
 
 fn on_pay(fault: &str) -> String {

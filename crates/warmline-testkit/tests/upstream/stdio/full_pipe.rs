@@ -6,7 +6,6 @@ use std::fs::File;
 
 use rustix::process::Signal;
 
-use super::census::until;
 use super::child_session::{Child, failed, result};
 
 /// What a pipe holds on Linux.

@@ -2,11 +2,9 @@
 
 use crate::prelude::*;
 
-use warmline_upstream::{Listener, UnsolicitedListener};
+use warmline_upstream::UnsolicitedListener;
 
-use super::census::until;
 use super::child_session::{Child, HANDSHAKE, result, tool};
-use super::stdio_program::Program;
 
 /// Listens to a call.
 struct Somebody;

@@ -2,11 +2,7 @@
 
 use crate::prelude::*;
 
-use warmline_core::exchange::{ServerRequest, ServerRequestKind, ServerRequestReply};
-use warmline_upstream::{Listener, ReplyFuture};
-
 use super::child_session::{Child, ERAS, result, tool};
-use super::stdio_program::Program;
 
 /// Answers every question and remembers its kind.
 #[derive(Debug, Default)]

@@ -5,7 +5,6 @@ use crate::prelude::*;
 use warmline_upstream::SizeLimits;
 
 use super::child_session::{Child, ERAS, error, failed, result};
-use super::stdio_program::Program;
 
 fn on_pay(fault: &str) -> String {
     format!(r#"{{"tool":"pay","fault":{fault}}}"#)
