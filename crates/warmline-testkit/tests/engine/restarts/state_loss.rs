@@ -16,7 +16,7 @@ const POLICIES: [StateLossPolicy; 2] = [StateLossPolicy::Tell, StateLossPolicy::
 fn life_under(then: StateLossPolicy, server: &LedgerServer, store: &RecordingStore) -> Warmline {
     life_of(
         Server::http(LEDGER, server.url()).on_state_loss(then),
-        &store,
+        store,
     )
 }
 
