@@ -31,8 +31,7 @@ pub(crate) use warmline_core::policy::SessionScope;
 pub(crate) use warmline_engine::admin::EngineAdmin as _;
 pub(crate) use warmline_gateway::{
     AccessRule, AccessRules, AccessSubject, AuditOptions, Auth, AuthMethod, BearerToken,
-    DeclaredAccess, Gateway, GatewayOptions, HttpSseTransport, ListenerLimits, StartError,
-    StdioClient, TokenSource,
+    DeclaredAccess, Gateway, GatewayOptions, ListenerLimits, StartError, StdioClient, TokenSource,
 };
 pub(crate) use warmline_testkit::{
     CannedReply, ConnectionEnd, CutPoint, ExecutionPhase, Fault, FaultRule, FaultTiming,
