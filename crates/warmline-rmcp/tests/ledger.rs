@@ -14,16 +14,53 @@ use rmcp::model::{
     Root, RootsCapabilities, SubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, RunningService};
-use rmcp::{ErrorData, RoleClient, ServiceError, ServiceExt as _};
+use rmcp::{ErrorData, RoleClient, Service, ServiceError, ServiceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use warmline::{Run, Server, Warmline};
 use warmline_rmcp::WarmTransport;
-use warmline_testkit::{Fault, FaultRule, FaultTiming, LedgerServer, Personality};
+use warmline_testkit::{Fault, FaultRule, FaultTiming, LedgerEntry, LedgerServer, Personality};
 
-fn engine(ledger: &LedgerServer) -> Warmline {
-    let server = Server::http("lamp", ledger.url());
-    Warmline::builder().server(server).build().unwrap()
+/// A server that keeps a ledger, and a run of an engine that calls it.
+struct Stage {
+    ledger: LedgerServer,
+    warm: Warmline,
+    run: Run,
+}
+
+impl Stage {
+    fn new(personality: Personality) -> Self {
+        let ledger = LedgerServer::start(personality).unwrap();
+        let server = Server::http("lamp", ledger.url());
+        let warm = Warmline::builder().server(server).build().unwrap();
+        let run = warm.begin_run();
+        Self { ledger, warm, run }
+    }
+
+    fn transport(&self) -> WarmTransport {
+        WarmTransport::new(self.run.server("lamp").unwrap())
+    }
+
+    /// The same stage, and a client of its run.
+    async fn with_client() -> (Self, RunningService<RoleClient, ()>) {
+        let stage = Self::new(Personality::legacy());
+        let client = served(&stage.run).await;
+        (stage, client)
+    }
+
+    /// Waits until the server has a line of this kind.
+    async fn recorded(&self, is_it: impl Fn(&LedgerEntry) -> bool) {
+        let waiting = self
+            .ledger
+            .ledger()
+            .wait_until(PATIENCE, |lines| lines.iter().any(&is_it));
+        assert!(waiting.await, "it never came");
+    }
+
+    async fn end(self, client: RunningService<RoleClient, impl Service<RoleClient>>) {
+        client.cancel().await.unwrap();
+        self.run.end().await;
+    }
 }
 
 async fn served(run: &Run) -> RunningService<RoleClient, ()> {
@@ -61,34 +98,30 @@ async fn count(client: &RunningService<RoleClient, ()>) -> i64 {
 /// client of the same run shares it, and closing one closes nothing.
 #[tokio::test]
 async fn a_client_of_the_sdk_keeps_its_state_over_calls() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
-    let run = warm.begin_run();
-    let client = served(&run).await;
+    let (stage, client) = Stage::with_client().await;
     let info = client.peer_info().unwrap();
     assert!(info.capabilities.tools.is_some());
     let tools = client.list_all_tools().await.unwrap();
     assert!(tools.iter().any(|tool| tool.name == "counter"));
     assert_eq!(count(&client).await, 1);
     assert_eq!(count(&client).await, 2);
-    let second = served(&run).await;
+    let second = served(&stage.run).await;
     assert_eq!(count(&second).await, 3);
     client.cancel().await.unwrap();
     assert_eq!(count(&second).await, 4);
-    assert_eq!(ledger.ledger().messages_received("initialize"), 1);
-    assert_eq!(ledger.violations(), Vec::<String>::new());
+    assert_eq!(stage.ledger.ledger().messages_received("initialize"), 1);
+    assert_eq!(stage.ledger.violations(), Vec::<String>::new());
     second.cancel().await.unwrap();
-    run.end().await;
-    assert_eq!(ledger.counts().open_sessions, 0);
+    stage.run.end().await;
+    assert_eq!(stage.ledger.counts().open_sessions, 0);
 }
 
 /// A15: two runs, two sessions.
 #[tokio::test]
 async fn clients_of_two_runs_never_share_a_session() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
+    let stage = Stage::new(Personality::legacy());
     for _ in 0..2 {
-        let run = warm.begin_run();
+        let run = stage.warm.begin_run();
         let client = served(&run).await;
         assert_eq!(count(&client).await, 1);
         client.cancel().await.unwrap();
@@ -100,33 +133,26 @@ async fn clients_of_two_runs_never_share_a_session() {
 /// what earlier calls left is gone.
 #[tokio::test]
 async fn a_lost_session_is_healed_under_the_client() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
-    let run = warm.begin_run();
-    let client = served(&run).await;
+    let (stage, client) = Stage::with_client().await;
     assert_eq!(count(&client).await, 1);
-    ledger.control().forget_sessions();
+    stage.ledger.control().forget_sessions();
     let (healed, told) = count_and_hear(&client).await;
     assert_eq!((healed, told.len()), (1, 1), "the model is told: {told:?}");
     assert_eq!(count(&client).await, 2);
-    assert_eq!(ledger.ledger().messages_received("initialize"), 2);
-    client.cancel().await.unwrap();
-    run.end().await;
+    assert_eq!(stage.ledger.ledger().messages_received("initialize"), 2);
+    stage.end(client).await;
 }
 
 /// A128, P84: a payment whose answer was lost is not made again, and the error says that it may
 /// have been executed.
 #[tokio::test]
 async fn an_answer_that_was_lost_is_told_truthfully() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
-    let run = warm.begin_run();
-    let client = served(&run).await;
+    let (stage, client) = Stage::with_client().await;
     let cut = Fault::Cut(
         warmline_testkit::CutPoint::AfterExecuting,
         warmline_testkit::ConnectionEnd::Rst,
     );
-    ledger.inject(FaultRule::new(cut).on_tool("pay"));
+    stage.ledger.inject(FaultRule::new(cut).on_tool("pay"));
     let paid = client.call_tool(call("pay", &json!({ "amount": 5 }))).await;
     let Err(ServiceError::McpError(error)) = paid else {
         panic!("the answer was lost: {paid:?}");
@@ -136,19 +162,15 @@ async fn an_answer_that_was_lost_is_told_truthfully() {
     let data = error.data.unwrap();
     assert_eq!(data["delivery"], "unknown");
     assert_eq!(data["code"], "answer-lost");
-    assert_eq!(ledger.ledger().executions("pay"), 1);
-    client.cancel().await.unwrap();
-    run.end().await;
+    assert_eq!(stage.ledger.ledger().executions("pay"), 1);
+    stage.end(client).await;
 }
 
 /// An error of the server is the server's: nothing of it is changed.
 #[tokio::test]
 async fn an_error_of_the_server_is_passed_on_as_it_is() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
-    let run = warm.begin_run();
-    let client = served(&run).await;
-    ledger.inject(
+    let (stage, client) = Stage::with_client().await;
+    stage.ledger.inject(
         FaultRule::new(Fault::Error {
             code: -32042,
             message: "not today".to_owned(),
@@ -163,36 +185,23 @@ async fn an_error_of_the_server_is_passed_on_as_it_is() {
     let received = (error.code.0, error.message.as_ref());
     assert_eq!(received, (-32042, "not today"));
     assert_eq!(error.data, Some(json!({ "until": "tomorrow" })));
-    client.cancel().await.unwrap();
-    run.end().await;
+    stage.end(client).await;
 }
 
 /// P71, P72, P80: a call that is dropped is cancelled at the server, and the next one works.
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_at_the_server() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
-    let run = warm.begin_run();
-    let client = served(&run).await;
+    let (stage, client) = Stage::with_client().await;
     let slow = client.call_tool(call("slow", &json!({ "ms": 600_000 })));
-    let begun = ledger.ledger().wait_until(PATIENCE, |lines| {
-        lines
-            .iter()
-            .any(|line| line.tool.as_deref() == Some("slow"))
-    });
+    let begun = stage.recorded(|line| line.tool.as_deref() == Some("slow"));
     tokio::select! {
         slow = slow => panic!("it takes its time: {slow:?}"),
-        begun = begun => assert!(begun),
+        () = begun => {},
     }
-    let cancelled = ledger.ledger().wait_until(PATIENCE, |lines| {
-        lines
-            .iter()
-            .any(|line| line.method == "notifications/cancelled")
-    });
-    assert!(cancelled.await);
+    let is_cancelled = |line: &LedgerEntry| line.method == "notifications/cancelled";
+    stage.recorded(is_cancelled).await;
     assert_eq!(count(&client).await, 1);
-    client.cancel().await.unwrap();
-    run.end().await;
+    stage.end(client).await;
 }
 
 /// A client that hears and answers.
@@ -259,12 +268,9 @@ impl ClientHandler for Listening {
 #[tokio::test]
 async fn news_and_questions_reach_the_client_in_both_eras() {
     for personality in [Personality::legacy(), Personality::modern()] {
-        let ledger = LedgerServer::start(personality).unwrap();
-        let warm = engine(&ledger);
-        let run = warm.begin_run();
+        let stage = Stage::new(personality);
         let handler = Listening::default();
-        let transport = WarmTransport::new(run.server("lamp").unwrap());
-        let client = handler.clone().serve(transport).await.unwrap();
+        let client = handler.clone().serve(stage.transport()).await.unwrap();
         let steps = json!({ "steps": 3, "pause_ms": 0 });
         client.call_tool(call("progress", &steps)).await.unwrap();
         let asked = client
@@ -275,28 +281,25 @@ async fn news_and_questions_reach_the_client_in_both_eras() {
         let holds = heard.iter().any(|what| what.starts_with("progress"));
         assert!(holds, "{heard:?}");
         assert!(heard.contains(&"asked for roots".to_owned()), "{heard:?}");
-        client.cancel().await.unwrap();
-        run.end().await;
+        stage.end(client).await;
     }
 }
 
 /// P81: the tools change; a client hears of it, though it has no call under way.
 #[tokio::test]
 async fn a_client_hears_of_lists_that_change_between_its_calls() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
-    let run = warm.begin_run();
+    let stage = Stage::new(Personality::legacy());
     let handler = Listening::default();
-    let transport = WarmTransport::new(run.server("lamp").unwrap()).with_events(warm.events());
+    let transport = stage.transport().with_events(stage.warm.events());
     let idle = handler.clone().serve(transport).await.unwrap();
-    let busy = served(&run).await;
+    let busy = served(&stage.run).await;
     // A server is listened to while a call runs that it could ask about.
     let slow = busy.call_tool(call("slow", &json!({ "ms": 600_000 })));
     let hearing = async {
-        while ledger.control().open_get_streams() == 0 {
+        while stage.ledger.control().open_get_streams() == 0 {
             tokio::task::yield_now().await;
         }
-        ledger.control().change_tools();
+        stage.ledger.control().change_tools();
         handler.1.notified().await;
     };
     tokio::select! {
@@ -307,8 +310,7 @@ async fn a_client_hears_of_lists_that_change_between_its_calls() {
     }
     assert_eq!(handler.heard(), ["tools changed"]);
     busy.cancel().await.unwrap();
-    idle.cancel().await.unwrap();
-    run.end().await;
+    stage.end(idle).await;
 }
 
 /// Waits until it is so.
@@ -326,11 +328,10 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 /// session was replaced; what the client tells reaches the session.
 #[tokio::test]
 async fn a_client_hears_its_session_between_calls_and_is_heard() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let (control, warm) = (ledger.control(), engine(&ledger));
-    let run = warm.begin_run();
+    let stage = Stage::new(Personality::legacy());
+    let control = stage.ledger.control();
     let handler = Listening::default();
-    let transport = WarmTransport::new(run.server("lamp").unwrap()).with_events(warm.events());
+    let transport = stage.transport().with_events(stage.warm.events());
     let client = handler.clone().serve(transport).await.unwrap();
     let uri = "ledger://entries";
     client
@@ -359,57 +360,46 @@ async fn a_client_hears_its_session_between_calls_and_is_heard() {
     until("an update of the new one", || has_heard(&updated) == 2).await;
 
     client.notify_roots_list_changed().await.unwrap();
-    let told = || {
-        ledger
-            .ledger()
-            .messages_received("notifications/roots/list_changed")
-    };
-    until("it was told", || told() == 1).await;
+    stage
+        .recorded(|line| line.method == "notifications/roots/list_changed")
+        .await;
     client.cancel().await.unwrap();
-    run.end().await;
-    warm.close().await;
-    assert_eq!(ledger.violations(), Vec::<String>::new());
+    stage.run.end().await;
+    stage.warm.close().await;
+    assert_eq!(stage.ledger.violations(), Vec::<String>::new());
 }
 
 /// A notification that could not be delivered is not called sent.
 #[tokio::test]
 async fn a_server_that_could_not_be_told_is_an_error() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
-    let run = warm.begin_run();
-    let client = served(&run).await;
+    let (stage, client) = Stage::with_client().await;
     assert_eq!(count(&client).await, 1);
-    drop(ledger);
+    drop(stage.ledger);
     let told = client.notify_roots_list_changed().await;
     assert!(matches!(told, Err(ServiceError::TransportSend(_))));
     client.cancel().await.unwrap();
-    run.end_now().await;
-    warm.close().await;
+    stage.run.end_now().await;
+    stage.warm.close().await;
 }
 
 /// A server that never answers and a client that ends: nothing is left behind.
 #[tokio::test]
 async fn a_client_that_ends_cancels_its_calls() {
-    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
-    let warm = engine(&ledger);
-    let run = warm.begin_run();
-    let client = served(&run).await;
-    ledger.inject(FaultRule::new(Fault::Silence(FaultTiming::BeforeExecuting)).on_tool("echo"));
+    let (stage, client) = Stage::with_client().await;
+    stage
+        .ledger
+        .inject(FaultRule::new(Fault::Silence(FaultTiming::BeforeExecuting)).on_tool("echo"));
     let peer = client.peer().clone();
     let waiting = peer.call_tool(call("echo", &json!({})));
     let ending = async {
-        let sent = ledger.ledger().wait_until(PATIENCE, |lines| {
-            lines
-                .iter()
-                .any(|line| line.tool.as_deref() == Some("echo"))
-        });
-        assert!(sent.await);
+        let is_call = |line: &LedgerEntry| line.tool.as_deref() == Some("echo");
+        stage.recorded(is_call).await;
         client.cancel().await.unwrap();
     };
     let (waited, ()) = tokio::join!(waiting, ending);
     assert!(waited.is_err());
-    run.end().await;
-    warm.close().await;
+    stage.run.end().await;
+    stage.warm.close().await;
 }
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);

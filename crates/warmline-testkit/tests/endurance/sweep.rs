@@ -1,9 +1,6 @@
 //! The cancel sweep: every public future of `upstream` is dropped at each of its await points.
 //! After each drop everything is as it was before: tasks, sockets, processes; and the next calls
 //! get their own answers.
-use crate::census;
-use crate::http_sse_server;
-use crate::stdio_program;
 
 mod calls;
 mod close;

@@ -70,7 +70,7 @@ async fn five_failures_stop_openings_for_a_while() {
     assert!(wait > secs(15) && wait <= secs(22), "{wait:?}");
 
     // The next probe finds it well, and everybody is served.
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     pass(secs(22)).await;
     let counts = join_all((0..20).map(|_| count(&ledger))).await;
     assert_eq!(counts.len(), 20);

@@ -20,8 +20,7 @@ async fn told(handle: &ServerHandle) -> &'static str {
 async fn a_dead_server_is_tried_at_most_ten_times_a_minute() {
     let world = World::new(Personality::legacy());
     world.server.stop();
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     let mut tries = Vec::new();
     for second in 0..240_u64 {
         for _ in 0..3 {
@@ -58,8 +57,7 @@ async fn a_server_that_was_dead_for_an_hour_is_used_when_it_is_back() {
     pass(secs(60)).await;
     assert_eq!(count(&ledger).await, 1);
     // Four failures trip nothing again.
-    let fresh = world.warm.begin_run();
-    let other = fresh.server(LEDGER).unwrap();
+    let (_fresh, other) = world.new_run();
     world.server.stop();
     for _ in 0..4 {
         assert_eq!(told(&other).await, "cannot-reach");

@@ -56,8 +56,7 @@ async fn every_call_ends_by_its_limit() {
     for fault in faults {
         for method in ["tools/call", "initialize"] {
             let world = World::new(Personality::legacy());
-            let run = world.warm.begin_run();
-            let ledger = run.server(LEDGER).unwrap();
+            let (run, ledger) = world.new_run();
             if method == "tools/call" {
                 ledger.ping().await.unwrap();
             }
@@ -71,10 +70,10 @@ async fn every_call_ends_by_its_limit() {
             let error = ended.unwrap_err();
             let holds = took < limit + BUSY;
             assert!(holds, "{method}, {fault:?}: {took:?}, {error:?}");
-            world.server.control().clear_faults();
+            world.control().clear_faults();
             run.end().await;
             // A session whose answer was held back is known to its server alone.
-            world.server.control().forget_sessions();
+            world.control().forget_sessions();
             world.finish().await;
         }
     }
@@ -160,6 +159,6 @@ async fn a_server_in_trouble_is_not_stormed() {
     assert!(again <= CALLS / 5 + floor, "{again} were sent again");
     let found = world.number("attempts_total", &[]);
     assert_eq!(found, sent + 1, "with the list");
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     world.finish().await;
 }

@@ -26,8 +26,7 @@ const ORDERS: [Order; 3] = [
 async fn an_order_that_a_replaced_session_answered_is_given_to_the_new_one() {
     for (method, give) in ORDERS {
         let world = World::new(Personality::legacy());
-        let ledger = world.in_run();
-        count(&ledger).await;
+        let ledger = world.in_counted_run().await;
         if method == "resources/unsubscribe" {
             ledger
                 .request("resources/subscribe", json!({ "uri": NOTE }))
@@ -39,7 +38,7 @@ async fn an_order_that_a_replaced_session_answered_is_given_to_the_new_one() {
         let order = tokio::spawn(give(&ledger).into_future());
         let received = || world.received(method);
         until("it is under way", || received() == 1).await;
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         let healed = ledger.call("counter", json!({})).await.unwrap();
         assert_eq!(healed.generation(), 2);
         assert_eq!(received(), 1, "{method}: it is not answered yet");
@@ -54,8 +53,7 @@ async fn an_order_that_a_replaced_session_answered_is_given_to_the_new_one() {
 #[tokio::test]
 async fn what_is_said_again_in_vain_holds_up_no_call_for_long() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     for number in 0..12 {
         ledger
             .request(
@@ -65,7 +63,7 @@ async fn what_is_said_again_in_vain_holds_up_no_call_for_long() {
             .await
             .unwrap();
     }
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let silence = Fault::Silence(FaultTiming::BeforeExecuting);
     let silence = FaultRule::new(silence)
         .on_method("resources/subscribe")
@@ -77,7 +75,7 @@ async fn what_is_said_again_in_vain_holds_up_no_call_for_long() {
     pass(secs(11)).await;
     let result = call.await.unwrap().unwrap();
     assert_eq!(result.generation(), 2);
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     world.finish().await;
 }
 
@@ -86,8 +84,7 @@ async fn what_is_said_again_in_vain_holds_up_no_call_for_long() {
 #[tokio::test]
 async fn what_opens_a_session_is_refused_to_callers() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let before = world.server.counts().requests;
     let hello = json!({
         "protocolVersion": "2025-06-18",

@@ -90,7 +90,7 @@ async fn one_session_that_fails_to_close_keeps_no_other_open() {
     let found = session.identity.zip(session.run);
     assert_eq!(found, run_of, "it names the key");
     assert!(what.contains("500"), "{what}");
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     world.finish().await;
 }
 
@@ -112,7 +112,7 @@ async fn twenty_slow_closes_happen_at_the_same_time() {
     pass(secs(2)).await;
     let ended = tokio::time::timeout(secs(1), ending).await;
     ended.expect("no more than two seconds for all").unwrap();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     world.finish().await;
 }
 
@@ -124,8 +124,7 @@ async fn what_was_acquired_step_by_step_is_released_in_reverse() {
     let refusal = Fault::Reply(CannedReply::new(500, "not now"));
     let rule = FaultRule::new(refusal).on_method("notifications/initialized");
     world.inject(rule.always());
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     let error = world.pay(&ledger, "half open").await.unwrap_err();
     assert_eq!(error.delivery(), Delivery::Unsent, "{error:?}");
     let given = world.server.counts().sessions;
@@ -140,7 +139,7 @@ async fn what_was_acquired_step_by_step_is_released_in_reverse() {
         "the connection outlived the session"
     );
     // On the way down the same: never before, then the session, then the connection.
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     assert_eq!(count(&ledger).await, 1);
     assert_eq!(deletes(&world) as u64, given);
     run.end().await;
@@ -245,7 +244,7 @@ async fn a_result_never_waits_for_a_close() {
     until("all were asked to end", || deletes(&world) == 3).await;
     assert_eq!(world.server.counts().open_sessions, 3);
     pass(secs(2)).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     world.finish().await;
 }
 

@@ -48,9 +48,8 @@ fn wide(dialect: &Dialect) -> Then {
 
 async fn meet(dialect: &'static Dialect, world: World, then: Then) {
     let name = dialect.name;
-    let ledger = world.in_run();
-    count(&ledger).await;
-    world.server.control().forget_sessions();
+    let ledger = world.in_counted_run().await;
+    world.control().forget_sessions();
     let paid = world.pay(&ledger, name).await;
     let told = match (&paid, then) {
         (Ok(paid), Then::Served) => paid.attempts() == 1 && !paid.state_lost(),
@@ -112,9 +111,8 @@ async fn what_may_run_twice_is_sent_again_after_a_doubtful_dialect() {
         let name = dialect.name;
         let personality = Personality::legacy().session_gone(dialect);
         let world = World::with(personality, |server| server.wide_dialects());
-        let ledger = world.in_run();
-        count(&ledger).await;
-        world.server.control().forget_sessions();
+        let ledger = world.in_counted_run().await;
+        world.control().forget_sessions();
         let got = read(&ledger).await;
         let got = got.unwrap_or_else(|error| panic!("{name}: {error:?}"));
         assert_eq!((got.attempts(), got.generation()), (2, 2), "{name}");

@@ -19,7 +19,7 @@ impl warmline_upstream::UnsolicitedListener for Ear {
 #[tokio::test]
 async fn the_end_of_a_run_closes_its_sessions() {
     let world = World::new(Personality::legacy());
-    let control = world.server.control();
+    let control = world.control();
     let attending = world
         .warm
         .run(async |run| {
@@ -155,7 +155,7 @@ async fn what_is_dead_is_closed_at_once() {
     let run = world.warm.begin_run();
     count(&run.server(LEDGER).unwrap()).await;
     world.server.stop();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let began = Instant::now();
     let ends = (0..5).map(|_| {
         let run = run.clone();
@@ -234,7 +234,7 @@ async fn what_was_ended_can_be_ended_again_and_begun_again() {
     world.inject(FaultRule::new(broken).on_method("DELETE"));
     join_all(others.iter().map(Warmline::close)).await;
     assert_eq!(world.server.counts().open_sessions, 1);
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     join_all(others.iter().map(Warmline::close)).await;
     drop(others);
     world.finish().await;
@@ -259,9 +259,9 @@ async fn a_failed_opening_leaves_nothing_at_any_step() {
         let error = ledger.call("counter", json!({})).await.unwrap_err();
         assert_eq!(error.delivery(), Delivery::Unsent, "{number}: {error:?}");
         assert!(world.warm.snapshot().sessions.is_empty(), "{number}");
-        world.server.control().clear_faults();
+        world.control().clear_faults();
         // What the server opened and nobody learned of is not ours to end.
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         assert_eq!(count(&ledger).await, 1, "{number}");
         world.finish().await;
     }
@@ -297,7 +297,7 @@ async fn a_close_does_not_wait_for_openings() {
             }
         }
         run.end().await;
-        world.server.control().clear_faults();
+        world.control().clear_faults();
         world.finish().await;
         assert!(began.elapsed() < most + secs(4), "{:?}", began.elapsed());
     }
@@ -307,10 +307,9 @@ async fn a_close_does_not_wait_for_openings() {
 #[tokio::test]
 async fn the_end_of_a_run_does_not_wait_for_an_opening() {
     let world = World::new(Personality::legacy());
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     count(&ledger).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let silence = Fault::Silence(FaultTiming::BeforeExecuting);
     world.inject(FaultRule::new(silence).on_method("initialize").always());
     let given_up = ledger.call("counter", json!({}));
@@ -319,7 +318,7 @@ async fn the_end_of_a_run_does_not_wait_for_an_opening() {
     let began = Instant::now();
     run.end().await;
     assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     world.finish().await;
 }
 
@@ -340,6 +339,6 @@ async fn a_first_contact_ends_with_the_engine() {
     let is_so = || world.server.counts().open_connections == 0;
     until("it is left alone", is_so).await;
     assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     world.finish().await;
 }

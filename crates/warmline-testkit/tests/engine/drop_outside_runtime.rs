@@ -163,8 +163,7 @@ fn the_baton_of_a_runtime_that_ends_is_passed_on() {
         let silence =
             FaultRule::new(Fault::Silence(FaultTiming::BeforeExecuting)).on_method(method);
         world.inject(silence.times(1));
-        let run = world.warm.begin_run();
-        let ledger = run.server(LEDGER).unwrap();
+        let (_run, ledger) = world.new_run();
         let asked = world.received(method);
         let ending = Runtime::new().unwrap();
         let first = ledger.clone();

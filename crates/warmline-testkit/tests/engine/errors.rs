@@ -54,8 +54,7 @@ fn is_whole(error: &Error, when: &str) {
 async fn every_error_names_server_phase_and_cause() {
     let world = World::new(Personality::legacy());
     let mut told: BTreeMap<&str, u64> = BTreeMap::new();
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     count(&ledger).await;
     for (number, fault) in faults().into_iter().enumerate() {
         let when = format!("{fault:?}");
@@ -63,7 +62,7 @@ async fn every_error_names_server_phase_and_cause() {
         let account = format!("account {number}");
         let call = ledger.call("pay", json!({ "amount": 1, "account": account }));
         let paid = call.timeout(Duration::from_millis(500)).await;
-        world.server.control().clear_faults();
+        world.control().clear_faults();
         let error = paid.unwrap_err();
         is_whole(&error, &when);
         *told.entry(error.delivery().as_str()).or_default() += 1;
@@ -84,7 +83,7 @@ async fn every_error_names_server_phase_and_cause() {
         assert_eq!(world.number("calls_total", &[word]), number, "{word}");
     }
     // The session that it said to have forgotten is still there.
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     world.finish().await;
 }
 

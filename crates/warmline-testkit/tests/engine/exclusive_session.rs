@@ -34,7 +34,7 @@ async fn what_is_lost_under_a_lease_is_told_to_the_next_call() {
     let ledger = run.server(LEDGER).unwrap();
     let lease = run.lease(LEDGER).await.unwrap();
     count_on(&lease).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let error = lease.call("counter", json!({})).await.unwrap_err();
     assert_eq!(error.delivery(), Delivery::Refused, "{error:?}");
     let told = ledger.call("counter", json!({})).await.unwrap();
@@ -54,7 +54,7 @@ async fn nobody_goes_on_without_what_was_lost_under_a_lease() {
     let ledger = run.server(LEDGER).unwrap();
     let lease = run.lease(LEDGER).await.unwrap();
     count_on(&lease).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let waiting = tokio::spawn(ledger.call("counter", json!({})).into_future());
     until("it waits", || world.number("waiters", &[]) == 1).await;
     lease.call("counter", json!({})).await.unwrap_err();
@@ -72,7 +72,7 @@ async fn a_loss_under_a_lease_ends_the_run_where_a_loss_does() {
     let run = world.warm.begin_run();
     let lease = run.lease(LEDGER).await.unwrap();
     count_on(&lease).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let error = lease.call("counter", json!({})).await.unwrap_err();
     assert!(error.hint().unwrap().contains("run ended"), "{error:?}");
     until("the run is over", || !run.is_live()).await;
@@ -219,7 +219,7 @@ async fn a_log_level_that_was_said_on_a_lease_is_said_again() {
     let level = json!({ "level": "debug" });
     lease.request("logging/setLevel", level).await.unwrap();
     drop(lease);
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     count(&run.server(LEDGER).unwrap()).await;
     assert_eq!(world.received("logging/setLevel"), 2);
     world.finish().await;

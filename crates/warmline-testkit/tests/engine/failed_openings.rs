@@ -65,8 +65,7 @@ async fn the_first_cause_is_what_the_caller_sees() {
         let world = World::around(server, keyed, |builder| builder);
         let refusal = Fault::Reply(CannedReply::new(status, "the reason of the server"));
         world.inject(FaultRule::new(refusal).always());
-        let run = world.warm.begin_run();
-        let ledger = run.server(LEDGER).unwrap();
+        let (_run, ledger) = world.new_run();
         // All who waited for it hear the same.
         let calls = (0..3).map(|_| async { payment(&ledger, "nested").await.unwrap_err() });
         for error in join_all(calls).await {
@@ -78,7 +77,7 @@ async fn the_first_cause_is_what_the_caller_sees() {
             assert!(words.contains("127.0.0.1"), "{words}");
             assert!(!words.contains("s3cret"), "{words}");
         }
-        world.server.control().clear_faults();
+        world.control().clear_faults();
         world.finish().await;
     }
     let world = World::new(Personality::legacy());
@@ -115,9 +114,8 @@ async fn a_server_that_wakes_up_slowly_is_waited_for() {
     let world = World::with(Personality::legacy(), |server| {
         server.with_policy(|policy| policy.create = Some(secs(20)))
     });
-    let ledger = world.in_run();
-    count(&ledger).await;
-    world.server.control().forget_sessions();
+    let ledger = world.in_counted_run().await;
+    world.control().forget_sessions();
     let slow = Fault::Delay(1_500, FaultTiming::BeforeExecuting);
     world.inject(FaultRule::new(slow).on_method("initialize"));
     let paid = world.pay(&ledger, "woken").await.unwrap();
@@ -229,7 +227,7 @@ async fn an_opening_past_its_limit_leaves_nothing() {
         assert_eq!(error.code().as_str(), "deadline", "{step}: {error:?}");
         assert_eq!(error.delivery(), Delivery::Unsent);
         assert!(world.warm.snapshot().sessions.is_empty());
-        world.server.control().clear_faults();
+        world.control().clear_faults();
         world.no_session_left().await;
         assert_eq!(count(&ledger).await, 1);
         world.finish().await;

@@ -15,7 +15,7 @@ use warmline::{
 };
 use warmline_core::delivery::Delivery;
 use warmline_engine::metrics::{ServerSamples, Snapshot};
-use warmline_testkit::{ExecutionPhase, FaultRule, LedgerServer, Personality};
+use warmline_testkit::{ExecutionPhase, FaultRule, LedgerServer, Personality, ServerControl};
 
 use super::census::until;
 
@@ -93,17 +93,35 @@ impl World {
         run
     }
 
-    /// The server, as a new run calls it, which ends with the story.
-    pub(crate) fn in_run(&self) -> ServerHandle {
+    /// A run that the story ends, and the server as that calls it.
+    pub(crate) fn new_run(&self) -> (Run, ServerHandle) {
         let run = self.warm.begin_run();
         let ledger = run.server(LEDGER).unwrap();
+        (run, ledger)
+    }
+
+    /// The server, as a new run calls it, which ends with the story.
+    pub(crate) fn in_run(&self) -> ServerHandle {
+        let (run, ledger) = self.new_run();
         self.runs.lock().unwrap().push(run);
+        ledger
+    }
+
+    /// The same, after one call of the counter: there is something to lose in its session.
+    pub(crate) async fn in_counted_run(&self) -> ServerHandle {
+        let ledger = self.in_run();
+        count(&ledger).await;
         ledger
     }
 
     /// Declares another server.
     pub(crate) fn add_server(&self, server: Server) {
         self.warm.add_server(server).unwrap();
+    }
+
+    /// What the server is made to do.
+    pub(crate) fn control(&self) -> ServerControl {
+        self.server.control()
     }
 
     /// What the server does wrong from now on.

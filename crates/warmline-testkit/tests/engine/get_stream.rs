@@ -34,9 +34,8 @@ async fn a_stream_is_held_while_somebody_attends_and_goes_on_where_it_broke() {
     let proxy = FaultProxy::start(server.address()).unwrap();
     let url = proxy.proxied_url(&server.url());
     let world = World::around(server, |_| Server::http(LEDGER, &url), |builder| builder);
-    let control = world.server.control();
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let control = world.control();
+    let (run, ledger) = world.new_run();
     for uri in ["note://first", "note://missed", "note://last"] {
         ledger
             .request("resources/subscribe", json!({ "uri": uri }))
@@ -109,9 +108,8 @@ async fn a_stream_that_is_refused_once_comes_back() {
         let url = proxy.proxied_url(&server.url());
         let declare = |_| Server::http(LEDGER, &url).bearer(Secret::file(&file));
         let world = World::around(server, declare, |builder| builder);
-        let control = world.server.control();
-        let run = world.warm.begin_run();
-        let ledger = run.server(LEDGER).unwrap();
+        let control = world.control();
+        let (run, ledger) = world.new_run();
         ledger
             .request("resources/subscribe", json!({ "uri": "note://a" }))
             .await
@@ -153,9 +151,8 @@ async fn a_stream_that_is_refused_once_comes_back() {
 async fn what_comes_in_a_short_absence_is_not_lost() {
     for reply in [ReplyFormat::Json, ReplyFormat::Sse(SseFormat::resumable())] {
         let world = World::new(Personality::legacy().reply(reply));
-        let control = world.server.control();
-        let run = world.warm.begin_run();
-        let ledger = run.server(LEDGER).unwrap();
+        let control = world.control();
+        let (run, ledger) = world.new_run();
         for uri in ["note://here", "note://missed", "note://late"] {
             ledger
                 .request("resources/subscribe", json!({ "uri": uri }))
@@ -204,9 +201,8 @@ async fn a_gap_in_a_stream_may_have_been_a_change_of_lists() {
         let proxy = FaultProxy::start(server.address()).unwrap();
         let url = proxy.proxied_url(&server.url());
         let world = World::around(server, |_| Server::http(LEDGER, &url), |builder| builder);
-        let control = world.server.control();
-        let run = world.warm.begin_run();
-        let ledger = run.server(LEDGER).unwrap();
+        let control = world.control();
+        let (run, ledger) = world.new_run();
         ledger
             .request("resources/subscribe", json!({ "uri": "note://a" }))
             .await

@@ -29,8 +29,7 @@ async fn asked_within(world: &World, method: &str, times: usize) {
 #[tokio::test]
 async fn nothing_is_checked_while_a_call_is_under_way() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let ignored = Fault::Silence(FaultTiming::BeforeExecuting);
     world.inject(FaultRule::new(ignored).on_method("ping").always());
     let slow = ledger.call("slow", json!({"ms": 600})).into_future();
@@ -51,8 +50,7 @@ async fn a_server_that_ignores_ping_is_remembered_as_such() {
     let world = World::new(Personality::legacy());
     let ignored = Fault::Silence(FaultTiming::BeforeExecuting);
     world.inject(FaultRule::new(ignored).on_method("ping").always());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     asked_within(&world, "ping", 1).await;
     pass(secs(10)).await;
     let is_so = || received(&world, "tools/list") == 1;
@@ -72,14 +70,13 @@ async fn the_size_of_a_list_decides_nothing() {
     let world = World::new(Personality::legacy());
     let huge = FaultRule::new(Fault::ManyTools(50_000)).on_method("tools/list");
     world.inject(huge.always());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     for round in 1..5 {
         asked_within(&world, "ping", round).await;
     }
     assert_eq!(received(&world, "tools/list"), 0);
     // Neither is answered once: too slow today, and no verdict.
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     for method in ["ping", "tools/list"] {
         let late = Fault::Silence(FaultTiming::BeforeExecuting);
         world.inject(FaultRule::new(late).on_method(method));
@@ -102,8 +99,7 @@ async fn a_stale_connection_costs_at_most_a_check() {
     let checked_soon =
         move |_| Server::http(LEDGER, &url).with_policy(|policy| policy.check_after = secs(10));
     let world = World::around(server, checked_soon, |builder| builder);
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     pass(secs(12)).await;
     let lost = warmline_testkit::proxy::LinkConditions::default()
         .swallow()
@@ -149,7 +145,7 @@ async fn a_look_at_a_silent_server_is_bounded() {
         until("it is looked at", || requests() == before + look).await;
     }
     pass(secs(10)).await;
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     assert_eq!(count(&run.server(LEDGER).unwrap()).await, 2);
     world.finish().await;
 }

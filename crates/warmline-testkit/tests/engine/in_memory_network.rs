@@ -160,13 +160,6 @@ fn declared(plug: Plug) -> Server {
     Server::http("mock", "http://mock.invalid/mcp").dial(plug)
 }
 
-async fn counted(handle: &ServerHandle) -> i64 {
-    let result = handle.call("counter", json!({})).await.unwrap();
-    result.structured::<Value>().unwrap()["count"]
-        .as_i64()
-        .unwrap()
-}
-
 /// A188: handshake, refusals with 400 and 404, and sessions that expire: all of it without a network,
 /// and a whole day of it on a simulated clock.
 #[tokio::test(start_paused = true)]
@@ -176,12 +169,12 @@ async fn whole_flows_run_without_a_network_on_a_clock_of_the_test() {
     let warm = Warmline::builder().server(declared(plug)).build().unwrap();
     let run = warm.begin_run();
     let mock = run.server("mock").unwrap();
-    assert_eq!((counted(&mock).await, counted(&mock).await), (1, 2));
+    assert_eq!((count(&mock).await, count(&mock).await), (1, 2));
     let words = "Bad Request: No valid session ID provided";
     server.now(|inside| inside.refusal = Some((400, words)));
-    assert_eq!((counted(&mock).await, server.handshakes()), (1, 2));
+    assert_eq!((count(&mock).await, server.handshakes()), (1, 2));
     server.now(|inside| inside.sessions.clear());
-    assert_eq!((counted(&mock).await, server.handshakes()), (1, 3));
+    assert_eq!((count(&mock).await, server.handshakes()), (1, 3));
     server.now(|inside| inside.refusal = Some((400, "the amount is missing")));
     let error = mock.call("counter", json!({})).await.unwrap_err();
     assert_eq!((error.attempts(), server.handshakes()), (1, 3), "{error:?}");
@@ -190,7 +183,7 @@ async fn whole_flows_run_without_a_network_on_a_clock_of_the_test() {
     server.now(|inside| inside.lasts = Some(Duration::from_secs(3600)));
     let began = Instant::now();
     for _ in 0..48 {
-        counted(&mock).await;
+        count(&mock).await;
         tokio::time::sleep(Duration::from_secs(1800)).await;
     }
     assert_eq!(began.elapsed(), Duration::from_secs(24 * 3600));
@@ -213,10 +206,10 @@ async fn another_connector_is_another_session_of_the_pool() {
             .calls(CallConcurrency::SideBySide)
     };
     let warm = Warmline::builder().server(way("one")).build().unwrap();
-    for (label, count) in [("one", 1), ("one", 2), ("two", 1), ("two", 2)] {
+    for (label, expected) in [("one", 1), ("one", 2), ("two", 1), ("two", 2)] {
         warm.add_server(way(label)).unwrap();
-        let found = counted(&warm.server("mock").unwrap()).await;
-        assert_eq!(found, count, "{label}");
+        let found = count(&warm.server("mock").unwrap()).await;
+        assert_eq!(found, expected, "{label}");
     }
     warm.close().await;
 }

@@ -192,8 +192,7 @@ async fn a_snapshot_shows_sessions_without_their_ids() {
 #[tokio::test]
 async fn asking_for_the_session_changes_nothing() {
     let world = World::new(Personality::legacy());
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     for _ in 0..3 {
         assert_eq!(ledger.current_session(), None);
     }
@@ -201,7 +200,7 @@ async fn asking_for_the_session_changes_nothing() {
     count(&ledger).await;
     let held = ledger.current_session().unwrap();
     assert_eq!(held.generation, 1);
-    assert_eq!(world.server.control().session_ids(), [held.id.unwrap()]);
+    assert_eq!(world.control().session_ids(), [held.id.unwrap()]);
     let requests = world.server.counts().requests;
     ledger.current_session();
     assert_eq!(world.server.counts().requests, requests);
@@ -231,7 +230,7 @@ async fn a_session_id_that_lives_is_given_to_nobody_else() {
     // With that id the server would end the session that lives.
     assert_eq!(world.received("DELETE"), 0);
     // After a restart of the server the same id is that of another session.
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
     // The lost one is closed by now, and its id lives on in the one that took its place.
     until("the lost session is closed", || {

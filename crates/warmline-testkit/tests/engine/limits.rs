@@ -383,7 +383,7 @@ async fn healing_keeps_its_place() {
     for number in 1..=5 {
         assert_eq!(count(&ledger).await, 1);
         assert_eq!(ledger.current_session().unwrap().generation, number);
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
     }
     world.finish().await;
 }

@@ -64,7 +64,7 @@ async fn a_holder_is_told_of_the_loss_that_its_lease_began_with() {
     let run = world.begin_run();
     let ledger = run.server(LEDGER).unwrap();
     count(&ledger).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     ledger.tools().await.unwrap();
     let lease = run.lease(LEDGER).await.unwrap();
     assert!(lease.state_lost());
@@ -121,7 +121,7 @@ async fn each_run_on_a_shared_session_is_told_of_its_loss() {
         for (run, expected) in runs.iter().zip(1..) {
             assert_eq!(count(&run.server(LEDGER).unwrap()).await, expected);
         }
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         for run in &runs {
             let ledger = run.server(LEDGER).unwrap();
             let paid = world.pay(&ledger, "fresh").await;
@@ -153,7 +153,7 @@ async fn each_run_on_a_shared_session_ends_by_its_loss() {
     for run in &runs {
         count(&run.server(LEDGER).unwrap()).await;
     }
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     for run in &runs {
         let paid = world.pay(&run.server(LEDGER).unwrap(), "fresh").await;
         assert!(says_so(StateLossPolicy::EndRun, &paid));
@@ -185,7 +185,7 @@ async fn a_run_that_begins_after_a_loss_lost_nothing() {
         let [one, stays] = [(); 2].map(|()| world.warm.identity("a").begin_run());
         count(&one.server(LEDGER).unwrap()).await;
         count(&stays.server(LEDGER).unwrap()).await;
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         // It heals, and tells nobody.
         let listed = one.server(LEDGER).unwrap();
         listed.request("tools/list", json!({})).await.unwrap();
@@ -236,12 +236,11 @@ async fn each_run_on_a_modern_program_is_told_of_its_death() {
 async fn a_loss_outlives_the_sessions_of_its_server() {
     let dialect = warmline_testkit::faults::dialects::by_name("a23").unwrap();
     let world = World::new(Personality::legacy().session_gone(dialect));
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     world.inject(forgets("tools/list").times(1));
     ledger.request("tools/list", json!({})).await.unwrap();
     assert_eq!(ledger.current_session().unwrap().generation, 2);
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let told = ledger.call("counter", json!({})).await.unwrap();
     assert!(told.state_lost(), "{}", told.text());
     world.finish().await;

@@ -10,8 +10,7 @@ use warmline_store::{BoxFuture, RecordName, SaveOutcome, SessionStore, StoreErro
 #[tokio::test]
 async fn a_plain_run_is_counted_as_it_was() {
     let world = World::new(Personality::legacy());
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     for _ in 0..3 {
         count(&ledger).await;
     }
@@ -67,9 +66,8 @@ async fn calls_outside_a_run_are_ephemeral() {
 async fn a_healing_is_counted_by_its_cause() {
     let world = World::new(Personality::legacy());
     let mut events = world.warm.events();
-    let ledger = world.in_run();
-    count(&ledger).await;
-    world.server.control().forget_sessions();
+    let ledger = world.in_counted_run().await;
+    world.control().forget_sessions();
     count(&ledger).await;
     let snapshot = world.warm.snapshot();
     let numbers = snapshot.server(LEDGER).unwrap();
@@ -186,8 +184,7 @@ async fn a_greeting_without_an_answer_may_have_left_a_session() {
 #[tokio::test]
 async fn checks_are_counted() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     pass(secs(61)).await;
     count(&ledger).await;
     assert_eq!(world.number("checks_total", &["alive"]), 1);
@@ -296,9 +293,8 @@ async fn refreshes_of_credentials_are_counted() {
     let world = World::with(Personality::legacy(), |server| {
         server.provider(Counting::default())
     });
-    let ledger = world.in_run();
-    count(&ledger).await;
-    world.server.control().require_token("token-1");
+    let ledger = world.in_counted_run().await;
+    world.control().require_token("token-1");
     assert_eq!(count(&ledger).await, 2, "the session is kept");
     assert_eq!(world.number("credential_refreshes_total", &["renewed"]), 1);
     world.finish().await;

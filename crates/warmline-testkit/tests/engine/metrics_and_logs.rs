@@ -51,7 +51,7 @@ async fn gauges_agree_with_a_recount_at_every_quiet_moment() {
         agree(number);
     }
     assert_eq!(world.server.counts().open_sessions, 5);
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     for run in &runs {
         run.server(LEDGER)
             .unwrap()

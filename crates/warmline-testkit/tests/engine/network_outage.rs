@@ -76,7 +76,7 @@ async fn a_shared_session_that_its_server_refuses_is_replaced() {
         let ledger = world.ledger();
         let call = async || ledger.call("counter", json!({})).not_repeatable().await;
         call().await.unwrap().ok().unwrap();
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         let failed = call().await.is_err();
         let next = call().await;
         let next = next.unwrap_or_else(|error| panic!("{name}: {error:?}"));

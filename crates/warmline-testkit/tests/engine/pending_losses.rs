@@ -42,7 +42,7 @@ async fn is_not_told(run: &Run, which: &str) {
 
 /// The first of two runs is told what both lost, and leaves nothing on the new session.
 async fn the_first_is_told(world: &World, [first, _]: &[Run; 2], then: StateLossPolicy) {
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let told = read(&at(first)).await;
     assert!(says_so(then, &told), "{then:?}: {told:?}");
 }
@@ -69,7 +69,7 @@ async fn each_run_is_told_where_their_server_is_not_any_more_what_it_was() {
         for per in [SessionScope::Identity, SessionScope::Server] {
             let world = World::with(stateless_by_now(), |server| shared(server, per, then));
             let runs = two_runs(&world).await;
-            world.server.control().forget_sessions();
+            world.control().forget_sessions();
             for run in &runs {
                 is_told(run, then, &format!("{per:?}")).await;
             }
@@ -88,11 +88,11 @@ async fn a_loss_outlives_the_call_that_saw_it() {
             let world = World::with(stateless_by_now(), |server| shared(server, per, then));
             let run = world.warm.begin_run();
             count(&at(&run)).await;
-            world.server.control().forget_sessions();
+            world.control().forget_sessions();
             world.inject(turns_away(503).always());
             let failed = at(&run).call("counter", json!({})).await.unwrap_err();
             assert_ne!(failed.code().as_str(), "session-lost");
-            world.server.control().clear_faults();
+            world.control().clear_faults();
             is_told(&run, then, &format!("{per:?}")).await;
             over([run], world).await;
         }
@@ -128,7 +128,7 @@ impl Silent {
                 until("it looks for another way", is_so).await;
                 call.abort();
                 call.await.unwrap_err();
-                world.server.control().clear_faults();
+                world.control().clear_faults();
             },
         }
     }
@@ -150,7 +150,7 @@ async fn a_loss_outlives_a_call_that_does_not_tell() {
             let world = World::with(stateless_by_now(), |server| shared(server, per, then));
             let run = world.warm.begin_run();
             count(&at(&run)).await;
-            world.server.control().forget_sessions();
+            world.control().forget_sessions();
             silent.happens(&world, &at(&run)).await;
             is_told(&run, then, &format!("{per:?}, {silent:?}")).await;
             over([run], world).await;
@@ -214,7 +214,7 @@ async fn a_loss_that_nobody_was_told_of_outlives_the_declaration_of_its_server()
         let per = SessionScope::Identity;
         let world = World::with(Personality::legacy(), |server| shared(server, per, then));
         let runs = two_runs(&world).await;
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         // It heals, and tells nobody.
         at(&runs[0]).request("tools/list", json!({})).await.unwrap();
         let anew = Server::http(LEDGER, world.server.url()).header("X-New", "1");
@@ -319,7 +319,7 @@ async fn each_run_is_told_of_what_a_tool_lost_that_has_a_session_of_its_own() {
             server.tool("counter", of_its_own)
         });
         let runs = two_runs(&world).await;
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         for run in &runs {
             is_told(run, then, "of a tool").await;
         }

@@ -202,8 +202,7 @@ async fn nobody_shares_with_nobody_unless_it_is_said() {
 
     let world = World::new(Personality::legacy_stateless());
     let calls = (0..20).map(|_| async {
-        let run = world.warm.begin_run();
-        let ledger = run.server(LEDGER).unwrap();
+        let (run, ledger) = world.new_run();
         ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
         run.end().await;
     });

@@ -36,7 +36,7 @@ async fn after_a_fault_calls_are_served_again_by_themselves() {
         }
         match &fault {
             None => world.server.start_again().unwrap(),
-            Some(_) => world.server.control().clear_faults(),
+            Some(_) => world.control().clear_faults(),
         }
         pass(secs(61)).await;
         let fresh = world.warm.begin_run();
@@ -49,8 +49,8 @@ async fn after_a_fault_calls_are_served_again_by_themselves() {
         held.end().await;
         // Behind a 404 there might be a server of the first version: it was looked for. And what it
         // said to have forgotten is still there.
-        world.server.control().clear_violations();
-        world.server.control().forget_sessions();
+        world.control().clear_violations();
+        world.control().forget_sessions();
         world.finish().await;
     }
 }
@@ -60,12 +60,11 @@ async fn after_a_fault_calls_are_served_again_by_themselves() {
 #[tokio::test]
 async fn a_call_under_way_ends_on_its_own_when_its_session_is_replaced() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let old = ledger.current_session().unwrap();
     let slow = tokio::spawn(ledger.call("slow", json!({ "ms": 800 })).into_future());
     world.under_way("slow", 1).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let healed = ledger.call("counter", json!({})).await.unwrap();
     assert_eq!((healed.generation(), healed.attempts()), (2, 2));
     assert!(!slow.is_finished(), "the heal did not wait for it");
@@ -93,7 +92,7 @@ async fn one_dead_server_of_many_is_healed_alone() {
     for handle in &handles {
         assert_eq!(count(handle).await, 1);
     }
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     assert_eq!(count(&handles[0]).await, 1, "it began anew");
     for handle in &handles[1..] {
         assert_eq!(count(handle).await, 2);
@@ -115,11 +114,10 @@ async fn a_server_with_one_session_is_freed_of_the_old_one_first() {
     };
     for is_freed in [true, false] {
         let world = World::new(Personality::legacy());
-        let run = world.warm.begin_run();
-        let ledger = run.server(LEDGER).unwrap();
+        let (run, ledger) = world.new_run();
         count(&ledger).await;
         let before = world.server.ledger().methods().len();
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         let rule = if is_freed {
             refusal()
         } else {
@@ -138,9 +136,9 @@ async fn a_server_with_one_session_is_freed_of_the_old_one_first() {
             assert!(error.delivery().is_safe_to_retry(), "{error:?}");
             assert_eq!(methods.len(), 4, "{methods:?}");
         }
-        world.server.control().clear_faults();
+        world.control().clear_faults();
         run.end().await;
-        world.server.control().clear_violations();
+        world.control().clear_violations();
         world.finish().await;
     }
 }
@@ -156,8 +154,7 @@ async fn the_new_session_is_told_the_same_roots() {
     let world = World::with_engine(Personality::legacy(), |builder| {
         builder.client_profile(declared)
     });
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     let at_home = |_| async {
         ServerRequestReply::Result(r#"{"roots":[{"uri":"file:///home/ada"}]}"#.into())
     };
@@ -168,7 +165,7 @@ async fn the_new_session_is_told_the_same_roots() {
     };
     let at_home = json!([{ "roots": [{ "uri": "file:///home/ada" }] }]);
     assert_eq!(roots().await, at_home);
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     assert_eq!(roots().await, at_home);
     assert_eq!(world.handshakes(), 2);
     let entries = world.server.ledger().entries().into_iter();

@@ -16,8 +16,7 @@ async fn a_run_that_ends_while_hints_are_read_tells_no_executed_call_unsent() {
     let world = World::with_engine(Personality::legacy(), |builder| {
         builder.limits(|limits| limits.grace = SOON)
     });
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     count(&ledger).await;
     let cut = Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst);
     world.inject(FaultRule::new(cut).on_tool("pay"));
@@ -51,7 +50,7 @@ async fn a_raw_request_for_a_tool_is_a_call_of_that_tool() {
 
     let counter = json!({ "name": "counter", "arguments": {} });
     ledger.request("tools/call", counter).await.unwrap();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let told = ledger.call("counter", json!({})).await.unwrap();
     assert!(told.state_lost(), "{told:?}");
     world.finish().await;
@@ -69,8 +68,7 @@ async fn the_session_of_one_tool_ends_with_its_run() {
             .session_per(SessionScope::Identity)
             .tool("counter", per_run)
     });
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
     run.end().await;
     let held = world.warm.snapshot().sessions;
@@ -157,8 +155,7 @@ async fn two_runs_go_on_when_a_server_begins_to_want_sessions() {
 #[tokio::test]
 async fn a_pause_counts_within_the_time_of_a_call() {
     let world = World::new(Personality::legacy());
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     count(&ledger).await;
     let busy = CannedReply::new(429, "").header("Retry-After", "1");
     world.inject(FaultRule::new(Fault::Reply(busy)).on_tool("echo"));
@@ -181,18 +178,17 @@ async fn a_pause_counts_within_the_time_of_a_call() {
 #[tokio::test]
 async fn a_call_is_not_sent_again_where_the_usual_time_is_not_left() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let usual = || ledger.call("slow", json!({ "ms": 2_000 }));
     join_all((0..6).map(|_| async { usual().await.unwrap() })).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let short = payment(&ledger, "short").timeout(Duration::from_millis(1_500));
     let error = short.await.unwrap_err();
     assert_eq!(error.reason(), Reason::SessionGone, "{error:?}");
     assert_eq!((error.delivery(), error.attempts()), (Delivery::Refused, 1));
     assert_eq!((world.handshakes(), world.payments("short")), (1, 0));
     count(&ledger).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let long = payment(&ledger, "long").await.unwrap();
     assert_eq!((long.attempts(), world.payments("long")), (2, 1));
     world.finish().await;
@@ -203,8 +199,7 @@ async fn a_call_is_not_sent_again_where_the_usual_time_is_not_left() {
 #[tokio::test]
 async fn a_call_without_time_is_not_sent() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let arguments = || json!({ "amount": 1, "account": "none" });
     let without_time = async |call: CallBuilder<ToolResult>| {
         let error = call.timeout(Duration::ZERO).await.unwrap_err();
@@ -244,7 +239,7 @@ async fn a_lease_renews_a_refused_token() {
     let run = world.begin_run();
     let lease = run.lease(LEDGER).await.unwrap();
     done(lease.call("counter", json!({}))).await;
-    world.server.control().require_token("t1");
+    world.control().require_token("t1");
     let result = lease.call("counter", json!({})).await.unwrap();
     assert_eq!(counted(&result), 2);
     drop(lease);
@@ -295,9 +290,8 @@ async fn no_call_that_saw_the_loss_goes_on_where_it_may_not() {
     let world = World::with(Personality::legacy(), |server| {
         server.on_state_loss(StateLossPolicy::Fail)
     });
-    let ledger = world.in_run();
-    count(&ledger).await;
-    world.server.control().forget_sessions();
+    let ledger = world.in_counted_run().await;
+    world.control().forget_sessions();
     let calls: Vec<_> = (0..5)
         .map(|number| {
             let ledger = ledger.clone();
@@ -344,7 +338,7 @@ async fn one_loss_that_many_calls_meet_teaches_no_age() {
     let echo = |ledger: &ServerHandle| ledger.call("echo", json!({}));
     echo(&ledger).await.unwrap().ok().unwrap();
     pass(secs(20)).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     for echoed in join_all((0..10).map(|_| async { echo(&ledger).await })).await {
         echoed.unwrap().ok().unwrap();
     }

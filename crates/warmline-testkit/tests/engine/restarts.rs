@@ -5,8 +5,6 @@
 //! of the first one.
 use crate::prelude::*;
 
-use crate::census;
-
 mod abandoned_sessions;
 mod client_state;
 mod parallel_sessions;
@@ -18,9 +16,6 @@ mod state_loss;
 mod store_failures;
 
 use self::recording_store::RecordingStore;
-
-/// The name of the server in every story.
-const LEDGER: &str = "ledger";
 
 /// Beside those of sessions, one record says what the server is.
 const OF_THE_SERVER: usize = 1;
@@ -42,18 +37,17 @@ fn life_of(server: Server, store: &RecordingStore) -> Warmline {
     builder.store(store.clone()).build().unwrap()
 }
 
-/// One more call of the counter, in a run of that name which goes on afterwards.
-async fn count(warm: &Warmline, run: &str) -> i64 {
-    let run = warm.named_run(run).unwrap();
-    let counted = counted(&run.server(LEDGER).unwrap()).await;
-    run.detach();
-    counted
+/// The run that every life takes up again, and the server as that calls it.
+fn chat(life: &Warmline) -> (Run, ServerHandle) {
+    let run = life.named_run("chat").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    (run, ledger)
 }
 
-/// One more call of the counter, which counts in its session.
-async fn counted(handle: &ServerHandle) -> i64 {
-    let result = handle.call("counter", json!({})).await.unwrap();
-    result.structured::<Value>().unwrap()["count"]
-        .as_i64()
-        .unwrap()
+/// One more call of the counter, in a run of that name which goes on afterwards.
+async fn count_in(warm: &Warmline, run: &str) -> i64 {
+    let run = warm.named_run(run).unwrap();
+    let counted = count(&run.server(LEDGER).unwrap()).await;
+    run.detach();
+    counted
 }

@@ -115,7 +115,7 @@ async fn an_error_is_the_same_inside_a_run_and_outside() {
                 world.inject(rule);
             }
             let error = handle.call("nobody", json!({})).await.unwrap_err();
-            world.server.control().clear_faults();
+            world.control().clear_faults();
             told.push((
                 error.to_string(),
                 error.code(),
@@ -304,8 +304,7 @@ async fn ambient() -> i64 {
 #[tokio::test]
 async fn a_server_of_both_eras_keeps_the_state_of_a_run() {
     let world = World::new(Personality::dual());
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
     assert_eq!(world.handshakes(), 1);
     run.end().await;

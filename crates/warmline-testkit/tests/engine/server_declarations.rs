@@ -77,7 +77,7 @@ async fn every_version_is_spoken_as_it_is_written() {
         assert_eq!(asked.unwrap_err().delivery(), Delivery::Answered);
         if version.era() == Era::Legacy {
             ledger.ping().await.unwrap();
-            world.server.control().forget_sessions();
+            world.control().forget_sessions();
             assert_eq!(count(&ledger).await, 1);
         }
         assert_eq!(ledger.info().await.unwrap().version, version);

@@ -52,7 +52,7 @@ async fn a_restart_before_the_first_calls_stops_nobody() {
         }
         pass(secs(rested)).await;
         let before = world.handshakes();
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         all_are_served(&runs, &when).await;
         assert_eq!(world.handshakes(), before + 12, "{when}");
         let stranger = world.warm.identity("somebody else").begin_run();
@@ -76,7 +76,7 @@ async fn a_restart_under_the_first_calls_stops_nobody() {
         let runs = runs(&world, 12, tenants);
         all_are_served(&runs, &format!("{tenants} tenants")).await;
         // What it said to have forgotten is still there.
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         all_are_served(&runs, "again").await;
         ends(world, runs).await;
     }
@@ -95,7 +95,7 @@ async fn a_restart_teaches_no_age() {
         };
         join_all(runs.iter().map(&echo)).await;
         pass(secs(age)).await;
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         join_all(runs.iter().map(&echo)).await;
         for run in runs.drain(1..) {
             run.end().await;

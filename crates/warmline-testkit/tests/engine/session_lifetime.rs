@@ -49,8 +49,7 @@ async fn a_session_of_a_run_ages_only_where_it_is_said() {
 #[tokio::test]
 async fn a_session_that_rested_is_looked_at_before_its_next_use() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     pass(secs(50)).await;
     count(&ledger).await;
     assert_eq!(world.received("ping"), 0);
@@ -60,7 +59,7 @@ async fn a_session_that_rested_is_looked_at_before_its_next_use() {
     let after = world.server.ledger().methods();
     assert_eq!(after[before..], ["ping", "tools/call"]);
     // One that died meanwhile is replaced, and the caller sees no error.
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     pass(secs(61)).await;
     let paid = world.pay(&ledger, "after a rest").await.unwrap();
     assert_eq!((paid.attempts(), paid.generation()), (1, 2));
@@ -161,7 +160,7 @@ async fn a_look_at_a_server_costs_no_request_unless_asked() {
         } else {
             assert_eq!(more, 0);
         }
-        world.server.control().clear_violations();
+        world.control().clear_violations();
         world.finish().await;
     }
 }
@@ -179,7 +178,7 @@ async fn a_dead_session_is_not_seen_though_nobody_checked() {
     for number in 1..=10 {
         assert_eq!(count(&ledger).await, 1);
         assert_eq!(ledger.current_session().unwrap().generation, number);
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         pass(secs(60)).await;
     }
     world.finish().await;
@@ -191,8 +190,7 @@ async fn sessions_of_live_runs_are_kept_alive() {
     let world = World::with(Personality::legacy(), |server| {
         server.with_policy(|policy| policy.check_after = secs(100_000))
     });
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     assert_eq!(count(&ledger).await, 1);
     keep(60, secs(10)).await;
     let pings = world.received("ping");
@@ -214,7 +212,7 @@ async fn a_loss_makes_siblings_be_looked_at_first() {
     for run in &runs {
         count(&run.server(LEDGER).unwrap()).await;
     }
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     assert_eq!(count(&runs[0].server(LEDGER).unwrap()).await, 1);
     let before = world.server.ledger().methods().len();
     let paid = world.pay(&runs[1].server(LEDGER).unwrap(), "sibling").await;
@@ -254,8 +252,7 @@ async fn a_long_call_lives_by_its_progress() {
 async fn a_tool_that_shows_progress_for_minutes_ends_well_by_default() {
     const STEPS: u64 = 10;
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let heard = Arc::new(AtomicU64::new(0));
     let hearing = Arc::clone(&heard);
     let steps = json!({"steps": STEPS, "pause_ms": 100});
@@ -284,8 +281,7 @@ async fn a_tool_that_shows_progress_for_minutes_ends_well_by_default() {
 #[tokio::test]
 async fn a_server_that_asks_for_a_pause_gets_it() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let busy = CannedReply::new(429, "slow down").header("Retry-After", "1");
     world.inject(FaultRule::new(Fault::Reply(busy)).on_tool("pay"));
     let began = Instant::now();
@@ -354,7 +350,7 @@ async fn an_hour_with_a_server_that_drops_idle_sessions_shows_no_error() {
         pass(pause).await;
         hour += pause;
         if pause > timer {
-            world.server.control().forget_sessions();
+            world.control().forget_sessions();
             drops += 1;
         }
     }

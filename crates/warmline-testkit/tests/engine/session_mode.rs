@@ -29,8 +29,7 @@ async fn a_call_that_is_told_it_needs_a_session_gets_one() {
 #[tokio::test]
 async fn an_unrelated_400_is_passed_on() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let canned = CannedReply::new(400, "Bad Request: the amount is missing");
     world.inject(FaultRule::new(Fault::Reply(canned)).on_tool("pay"));
     let error = world.pay(&ledger, "400").await.unwrap_err();

@@ -130,8 +130,7 @@ async fn a_panic_ends_the_opening_it_happened_in_and_nothing_else() {
     let url = world.server.url();
     let broken = Server::http("broken", url).dial(Broken::default());
     world.add_server(broken);
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     assert_eq!(count(&ledger).await, 1);
     let broken = run.server("broken").unwrap();
     let calls = (0..CALLS).map(|_| async { payment(&broken, "panic").await.unwrap_err() });
@@ -261,7 +260,7 @@ async fn a_server_of_one_session_is_refused_by_name() {
     counts.sort_unstable();
     assert_eq!(counts, [2, 3, 4, 5, 6]);
     first.end().await;
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     assert_eq!(count(&other).await, 1);
     world.finish().await;
 }
@@ -284,7 +283,7 @@ async fn sessions_are_renewed_before_the_age_at_which_a_server_drops_them() {
     // It drops each at the same age, and says nothing of it.
     for _ in 0..5 {
         pass(secs(900)).await;
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         let healed = read().await.unwrap();
         assert!(healed.generation() > generation);
         generation = healed.generation();

@@ -9,7 +9,7 @@ async fn a_404_costs_a_handshake_and_the_call_once_more() {
     let ledger = world.in_run();
     assert_eq!(count(&ledger).await, 1);
     let before = world.server.ledger().methods().len();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let result = ledger.call("counter", json!({})).await.unwrap();
     assert_eq!((result.attempts(), result.generation()), (2, 2));
     let after = world.server.ledger().methods();
@@ -31,10 +31,9 @@ async fn a_404_costs_a_handshake_and_the_call_once_more() {
 #[tokio::test]
 async fn a_hundred_refusals_make_one_new_session() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let old = ledger.current_session().unwrap().id.unwrap();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     // Late, so that all are on their way before the first is refused.
     let late = Fault::Delay(300, FaultTiming::BeforeExecuting);
     world.inject(FaultRule::new(late).on_tool("pay").times(100));
@@ -62,9 +61,8 @@ async fn a_hundred_refusals_make_one_new_session() {
 #[tokio::test]
 async fn a_late_refusal_leaves_the_new_session_alone() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
-    world.server.control().forget_sessions();
+    let ledger = world.in_counted_run().await;
+    world.control().forget_sessions();
     let late = Fault::Delay(400, FaultTiming::BeforeExecuting);
     world.inject(FaultRule::new(late).on_tool("pay"));
     let (paid, counted) = tokio::join!(world.pay(&ledger, "late"), count(&ledger));
@@ -80,8 +78,7 @@ async fn a_late_refusal_leaves_the_new_session_alone() {
 #[tokio::test]
 async fn an_error_of_the_server_is_passed_on_unchanged() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let own = Fault::Error {
         code: -32000,
         message: "no money left".to_owned(),
@@ -151,7 +148,7 @@ async fn every_method_heals() {
     ];
     ledger.ping().await.unwrap();
     for (number, (method, params)) in methods.into_iter().enumerate() {
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         let asked = ledger.request(method, params).await;
         if let Err(error) = asked {
             // An unknown method is answered, on a session that is good.
@@ -159,7 +156,7 @@ async fn every_method_heals() {
         }
         assert_eq!(world.handshakes(), 2 + number as u64, "{method}");
         let session = ledger.current_session().unwrap().id.unwrap();
-        assert_eq!(world.server.control().session_ids(), [session]);
+        assert_eq!(world.control().session_ids(), [session]);
     }
     world.finish().await;
 }
@@ -272,7 +269,7 @@ async fn the_new_session_is_told_what_the_old_one_was_told() {
         .unwrap();
     count(&ledger).await;
     let before = world.server.ledger().methods().len();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     count(&ledger).await;
     assert_eq!(
         world.server.ledger().methods()[before..],
@@ -394,8 +391,7 @@ async fn a_modern_server_is_never_healed() {
 #[tokio::test]
 async fn an_empty_body_names_the_url() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     let empty = CannedReply::new(200, "").json();
     world.inject(FaultRule::new(Fault::Reply(empty)).on_tool("pay"));
     let error = world.pay(&ledger, "empty").await.unwrap_err();
@@ -415,9 +411,8 @@ pub(crate) async fn read(handle: &ServerHandle) -> Result<ToolResult, Error> {
 #[tokio::test]
 async fn a_notification_on_a_lost_session_was_refused() {
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
-    world.server.control().forget_sessions();
+    let ledger = world.in_counted_run().await;
+    world.control().forget_sessions();
     let method = "notifications/roots/list_changed";
     let error = ledger.notify(method, b"{}").await.unwrap_err();
     assert_eq!(world.received(method), 1);

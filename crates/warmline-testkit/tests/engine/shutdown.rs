@@ -9,8 +9,7 @@ async fn going_down_takes_nothing_new_and_lets_calls_end() {
         server.session_per(SessionScope::Identity)
     });
     let ledger = world.ledger();
-    let run = world.warm.begin_run();
-    let inside = run.server(LEDGER).unwrap();
+    let (_run, inside) = world.new_run();
     let (one, two) = (ledger.clone(), inside.clone());
     let calls = [one, two]
         .map(|handle| tokio::spawn(async move { handle.call("slow", json!({"ms": 400})).await }));
@@ -60,8 +59,8 @@ async fn going_down_is_bounded_whatever_servers_do() {
         let error = call.await.unwrap().unwrap_err();
         assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");
     }
-    world.server.control().clear_faults();
-    world.server.control().forget_sessions();
+    world.control().clear_faults();
+    world.control().forget_sessions();
     world.finish().await;
 }
 

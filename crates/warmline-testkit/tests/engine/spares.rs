@@ -78,8 +78,7 @@ async fn a_spare_is_replaced_before_its_stated_expiry() {
 async fn a_spare_takes_the_place_of_a_lost_session() {
     let world = World::with(Personality::legacy(), spares(1));
     let mut events = world.warm.events();
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     ready(&mut events, 1).await;
     // The server forgot this one alone.
     let gone = Fault::Reply(CannedReply::new(404, "Session not found"));
@@ -88,9 +87,9 @@ async fn a_spare_takes_the_place_of_a_lost_session() {
     let paid = world.pay(&ledger, "spare").await.unwrap();
     assert_eq!((paid.attempts(), paid.generation()), (2, 2));
     assert_eq!(world.payments("spare"), 1);
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     // The one that was declared dead lives on at the server, for nobody.
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     world.finish().await;
 }
 
@@ -285,7 +284,7 @@ async fn the_death_of_one_session_delays_its_own_calls_alone() {
         run.end().await;
     }
     // The one that was declared dead lives on at the server, for nobody.
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     world.finish().await;
 }
 
@@ -319,8 +318,8 @@ async fn spares_that_find_no_room_keep_no_run_from_healing() {
         }
         let tried = world.received("initialize");
         assert!(tried <= most, "{tried} in an hour");
-        world.server.control().clear_faults();
-        world.server.control().forget_sessions();
+        world.control().clear_faults();
+        world.control().forget_sessions();
         let healed = ledger.call("counter", json!({})).await.unwrap();
         assert_eq!(healed.generation(), 2);
         world.finish().await;

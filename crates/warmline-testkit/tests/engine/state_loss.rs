@@ -38,7 +38,7 @@ async fn the_loss_is_told_once_in_words_that_a_model_reads() {
         let first = counter(&ledger).await;
         let meta = raw(&first)["_meta"].clone();
         assert!(meta.is_null(), "straight replies stay as they are");
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         let told = counter(&ledger).await;
         assert!(told.state_lost());
         let result = raw(&told);
@@ -68,7 +68,7 @@ async fn a_read_mentions_the_loss_and_the_next_tool_tells_it() {
     let resources = ledger.list(ListKind::Resources).await;
     let first: Value = serde_json::from_slice(&resources.unwrap()[0]).unwrap();
     let uri = first["uri"].as_str().unwrap();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let read = ledger.read_resource(uri).await.unwrap();
     let read: Value = serde_json::from_slice(&read).unwrap();
     assert_eq!(read["_meta"]["dev.warmline/stateLost"], true, "{read}");
@@ -86,7 +86,7 @@ async fn nothing_is_told_where_nothing_was_left() {
     let ledger = world.in_run();
     let read = || ledger.call("get", json!({"key": "a"})).repeatable();
     read().await.unwrap().ok().unwrap();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let result = read().await.unwrap();
     assert_eq!(result.attempts(), 2);
     assert!(!result.state_lost());
@@ -100,7 +100,7 @@ async fn continue_says_it_in_meta_alone() {
     let world = world(Some(StateLossPolicy::Continue));
     let ledger = world.in_run();
     counter(&ledger).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let result = counter(&ledger).await;
     assert!(result.state_lost());
     let shown = raw(&result);
@@ -121,9 +121,8 @@ async fn fail_ends_the_call_and_the_next_one_works() {
         World::with(Personality::legacy(), fail),
     ];
     for world in worlds {
-        let ledger = world.in_run();
-        count(&ledger).await;
-        world.server.control().forget_sessions();
+        let ledger = world.in_counted_run().await;
+        world.control().forget_sessions();
         let error = world.pay(&ledger, "fail").await.unwrap_err();
         failed_as(&error, "session-lost", Delivery::Refused);
         assert_eq!(world.payments("fail"), 0);
@@ -159,7 +158,7 @@ async fn the_word_of_a_loss_waits_for_no_other_call() {
             let world = world(Some(then));
             let ledger = world.in_run();
             counter(&ledger).await;
-            world.server.control().forget_sessions();
+            world.control().forget_sessions();
             let silence = Fault::Silence(FaultTiming::BeforeExecuting);
             let before = world.received(method);
             // The first is refused with the old session's id.
@@ -191,7 +190,7 @@ async fn end_run_ends_the_run() {
     let run = world.begin_run();
     let ledger = run.server(LEDGER).unwrap();
     count(&ledger).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let error = world.pay(&ledger, "end").await.unwrap_err();
     assert_eq!(error.code().as_str(), "session-lost", "{error:?}");
     assert!(error.hint().unwrap().contains("begin another"), "{error:?}");
@@ -213,7 +212,7 @@ async fn what_ends_with_a_run_that_lost_its_state_can_be_begun_anew() {
     let run = world.warm.named_run("x").unwrap();
     let ledger = run.server(LEDGER).unwrap();
     count(&ledger).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     // It heals, and tells nobody.
     ledger.tools().await.unwrap();
     let error = run.lease(LEDGER).await.unwrap_err();
@@ -236,7 +235,7 @@ async fn nobody_goes_on_in_a_run_that_its_loss_ends() {
     let run = world.begin_run();
     let ledger = run.server(LEDGER).unwrap();
     count(&ledger).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let pays = (0..4).map(|_| world.pay(&ledger, "side by side"));
     for paid in join_all(pays).await {
         let code = paid.unwrap_err().code().as_str();
@@ -327,7 +326,7 @@ async fn each_run_is_told_of_its_own_loss() {
     for run in &runs {
         counter(&run.server(LEDGER).unwrap()).await;
     }
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     for run in &runs {
         let ledger = run.server(LEDGER).unwrap();
         assert!(counter(&ledger).await.state_lost());
@@ -345,7 +344,7 @@ async fn nothing_is_healed_under_a_lease() {
     let run = world.begin_run();
     let lease = run.lease(LEDGER).await.unwrap();
     done(lease.call("counter", json!({}))).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     for delivery in [Delivery::Refused, Delivery::Unsent] {
         let error = lease.call("counter", json!({})).await.unwrap_err();
         assert_eq!(error.delivery(), delivery, "{error:?}");

@@ -27,8 +27,7 @@ async fn a_call_by_the_shown_name_reaches_the_tool_under_its_own() {
     world.inject(FaultRule::new(list).on_method("tools/list").always());
     let mut shown_before: Option<Vec<String>> = None;
     for _ in 0..2 {
-        let run = world.warm.begin_run();
-        let ledger = run.server(LEDGER).unwrap();
+        let (run, ledger) = world.new_run();
         ledger.forget_tools();
         let tools = ledger.tools().await.unwrap();
         let definitions = tools.definitions(ModelProvider::OpenAi);
@@ -63,8 +62,7 @@ async fn a_call_by_the_shown_name_reaches_the_tool_under_its_own() {
 #[tokio::test]
 async fn reading_a_list_again_leaves_no_session_behind() {
     let world = World::new(Personality::legacy());
-    let run = world.warm.begin_run();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = world.new_run();
     count(&ledger).await;
     for _ in 0..10 {
         ledger.forget_tools();

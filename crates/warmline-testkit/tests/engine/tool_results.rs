@@ -64,7 +64,7 @@ async fn a_list_is_read_again_after_a_change_and_after_a_healing() {
             .ledger()
             .count(|entry| entry.method == "tools/list" && entry.phase == ExecutionPhase::Received)
     };
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     count(&ledger).await;
     ledger.tools().await.unwrap();
     assert_eq!(lists(), 2, "after a healing");

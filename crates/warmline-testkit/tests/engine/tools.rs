@@ -97,8 +97,7 @@ async fn a_server_that_is_switched_off_is_not_used() {
 async fn the_hints_are_read_when_they_matter() {
     use warmline_testkit::{ConnectionEnd, CutPoint};
     let world = World::new(Personality::legacy());
-    let ledger = world.in_run();
-    count(&ledger).await;
+    let ledger = world.in_counted_run().await;
     assert_eq!(lists(&world), 0);
     let cut = FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Fin));
     world.inject(cut.on_tool("get"));
@@ -119,8 +118,7 @@ async fn a_tool_that_says_twice_is_once_is_believed_where_it_is_named() {
         let world = World::with(Personality::legacy(), |server| {
             server.with_policy(|policy| policy.trust_idempotent_hint = named)
         });
-        let ledger = world.in_run();
-        count(&ledger).await;
+        let ledger = world.in_counted_run().await;
         let cut = || FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst));
         world.inject(cut().on_tool("put"));
         let put = ledger.call("put", json!({"key": "a", "value": 1})).await;

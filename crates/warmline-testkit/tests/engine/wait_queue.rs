@@ -44,7 +44,7 @@ async fn a_line_keeps_its_order_when_its_session_is_lost() {
             line[gone].abort();
         }
         until("they left", || world.number("waiters", &[]) == 9).await;
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         drop(lease);
         for paying in line {
             if let Ok(paid) = paying.await {
@@ -71,7 +71,7 @@ async fn a_full_line_sends_nobody_away_who_had_its_turn() {
     let ledger = run.server(LEDGER).unwrap();
     let lease = run.lease(LEDGER).await.unwrap();
     let line = in_line(&world, &ledger, 5).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     drop(lease);
     // The first has its turn now, and its place in line goes to another.
     let late = tokio::spawn(payment(&ledger, "late").into_future());
@@ -96,7 +96,7 @@ async fn a_call_that_is_healed_waits_in_line_once() {
     let slow = || ledger.call("slow", json!({ "ms": 700 })).into_future();
     let others: Vec<_> = (0..4).map(|_| tokio::spawn(slow())).collect();
     until("all stand in line", || world.number("waiters", &[]) == 5).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     drop(lease);
     let began = Instant::now();
     first.await.unwrap().unwrap().ok().unwrap();
@@ -119,7 +119,7 @@ async fn a_call_that_stood_in_line_for_long_is_healed_all_the_same() {
     let paying = in_line(&world, &ledger, 1).await.pop().unwrap();
     // It waits for 30 s at most.
     pass(Duration::from_millis(29_500)).await;
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     let slow = Fault::Delay(1_000, FaultTiming::BeforeExecuting);
     world.inject(FaultRule::new(slow).on_method("initialize"));
     drop(lease);

@@ -96,7 +96,7 @@ async fn a_stream_ends_soon_after_its_token_counts_no_longer() {
         let of_bob = standing(&world, "bob").await;
         let of_alice = standing(&world, "alice").await;
         // A stream that is only on its way would meet the end of its session.
-        let control = world.server.control();
+        let control = world.control();
         streams_held(&control, 2).await;
         take(&world, &file, taken);
         end_of(of_alice).await;

@@ -112,7 +112,7 @@ async fn servers_runs_and_sessions_are_listed_without_secrets_or_identities() {
     assert_eq!(sessions.len(), 1);
     assert_eq!(sessions[0]["generation"], 1);
     assert_eq!(sessions[0]["run"], runs[0]["run"]);
-    let ids = looked.world.server.control().session_ids();
+    let ids = looked.world.control().session_ids();
     let shown = sessions[0]["session"].as_str().unwrap();
     assert!(!ids[0].starts_with(shown.trim_end_matches('…')), "{shown}");
     let holds = shown.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -98,8 +98,7 @@ async fn a_dead_server_is_left_out_and_named() {
     assert_eq!(left_out[0]["code"], "cannot-reach");
     let answer = client.call("dead__anything", json!({})).await;
     assert_eq!(answer["error"]["code"], 7501, "{answer}");
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// A server that cannot be started is one line for one list of all servers, however often it was
@@ -115,8 +114,7 @@ async fn a_program_that_does_not_start_is_one_line() {
     let tools = list(&client, "tools/list", json!({})).await;
     let left_out = &tools["_meta"]["dev.warmline/leftOut"];
     assert_eq!(left_out.as_array().unwrap().len(), 2, "{left_out}");
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
     let lines = book.lines();
     let warned: Vec<_> = lines
         .iter()
@@ -157,8 +155,7 @@ async fn what_is_nobodys_is_refused_here() {
     }
     assert_eq!(ask(&client, "ping", json!({})).await["result"], json!({}));
     assert_eq!(world.server("alpha").ledger().entries().len(), 0);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// The place says what it is in the version of its client, and always the same.
@@ -220,8 +217,7 @@ async fn a_resource_is_read_from_the_server_that_has_it() {
     assert_eq!(world.asked("resources/subscribe"), (1, 0));
     ask(&client, "resources/unsubscribe", read("one://page/1")).await;
     assert_eq!(world.asked("resources/unsubscribe"), (1, 0));
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// Where two servers list the same URI, it stands in the list once, and is read from the first.
@@ -241,8 +237,7 @@ async fn a_uri_of_two_servers_is_the_first_ones() {
     )
     .await;
     assert_eq!(world.asked("resources/read"), (1, 0));
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// Prompts have names as tools have; completions are about the prompts and resources of one server.
@@ -283,8 +278,7 @@ async fn prompts_and_completions_go_to_their_own_server() {
         let answer = ask(&client, "completion/complete", about(case.clone())).await;
         assert_eq!(answer["error"]["code"], -32602, "{case}: {answer}");
     }
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// A log level is said to every server, and what a client tells is told to those it has called.
@@ -305,8 +299,7 @@ async fn what_concerns_all_is_said_to_all() {
         let ledger = world.server(name).ledger();
         assert!(ledger.wait_until(Duration::from_secs(5), came).await);
     }
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P111, P112: tools whose names no provider takes are listed under fine ones, and a call by
@@ -334,8 +327,7 @@ async fn tools_with_odd_names_are_called_by_fine_ones() {
         }
     }
     client.delete().await;
-    other.delete().await;
-    world.finish().await;
+    world.finish_with(&other).await;
 }
 
 /// P77, P79: questions, progress and the tool's own errors come from the one server that a call
@@ -360,8 +352,7 @@ async fn what_comes_down_during_a_call_is_the_calls_own() {
     stream.answer().await;
     let unknown = client.call("alpha__no_such_tool", json!({})).await;
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P101: a server that is required and dead lets no gateway start, and is named; one that answers

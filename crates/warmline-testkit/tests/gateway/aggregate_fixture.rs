@@ -82,6 +82,12 @@ impl Merged {
         &known.unwrap().1
     }
 
+    /// Ends the session of a client, and then everything.
+    pub(crate) async fn finish_with(self, client: &Legacy) {
+        client.delete().await;
+        self.finish().await;
+    }
+
     /// Ends everything; nothing was done to the servers that must not be.
     pub(crate) async fn finish(self) {
         self.gateway.stop().await;

@@ -276,8 +276,7 @@ async fn a_tool_that_is_denied_cannot_be_called_by_the_name_that_was_made_for_it
     let made = made.unwrap();
     let answer = client.call(&made, json!({})).await;
     assert_eq!(answer["result"]["content"][0]["text"], "files.read ran");
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 
     let denied = denied(Some("files.*"));
     let rules = AccessRules::none().with_server("alpha", denied);
@@ -294,8 +293,7 @@ async fn a_tool_that_is_denied_cannot_be_called_by_the_name_that_was_made_for_it
     assert_eq!(world.server("alpha").ledger().executions("files.read"), 0);
     let (names, _) = tools(&client).await;
     assert!(!names.contains(&made));
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// What the rules forbid is not in the list and cannot be called; a server that may not be used is
@@ -323,8 +321,7 @@ async fn what_the_rules_forbid_is_neither_shown_nor_called() {
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     assert_eq!(world.server("alpha").control().total_paid(), 0);
     assert_eq!(world.server("beta").ledger().entries().len(), 0);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// Rules that change while a client is there count for what it hears as well: the lists are said
@@ -400,6 +397,5 @@ async fn a_cancel_reaches_the_server_of_its_call() {
     assert!(quickest < Duration::from_millis(50), "{quickest:?}");
     let received = world.server("alpha").ledger().messages_received(cancelled);
     assert_eq!(received, 0);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }

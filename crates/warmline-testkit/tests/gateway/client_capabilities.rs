@@ -46,11 +46,10 @@ async fn what_a_client_declares_reaches_its_server_whole() {
     let client = Legacy::greet(&world, PATH, NEWEST, able.clone()).await;
     assert_eq!(client.count().await, 1);
     assert_eq!(heard(&world.server), std::slice::from_ref(&able));
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     assert_eq!(client.count().await, 1);
     assert_eq!(heard(&world.server), [able]);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// A client that says no more than the protocol names is told in the same words whoever it is, so
@@ -97,8 +96,7 @@ async fn all_servers_in_one_hear_what_the_protocol_names() {
     let counted = client.call("one__counter", json!({})).await;
     assert!(counted["result"].is_object(), "{counted}");
     assert_eq!(heard(world.server("one")), [json!({ "roots": {} })]);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// DESIGN 4: methods that we do not know pass, in both directions. Between calls the client is asked
@@ -112,10 +110,7 @@ async fn a_request_of_an_extension_reaches_the_client() {
     let mut standing = client.get(None).await;
     is_heard(&world.server).await;
     let asked = json!({ "page": 3, "unknown": { "a": [null] } });
-    world
-        .server
-        .control()
-        .send_server_request(r#"acme/"ask""#, &asked);
+    world.control().send_server_request(r#"acme/"ask""#, &asked);
     let question = standing.heard(r#"acme/"ask""#).await;
     assert_eq!(question["params"], asked);
     let page = json!({ "page": "three", "more": null });
@@ -141,7 +136,6 @@ async fn a_client_says_itself_that_it_knows_no_such_method() {
     until("it runs", || ledger.started_executions("slow") == 1).await;
     is_heard(&world.server).await;
     world
-        .server
         .control()
         .send_server_request("tasks/get", &json!({ "taskId": "t" }));
     let mut stream = lasting.await.unwrap();
@@ -152,8 +146,7 @@ async fn a_client_says_itself_that_it_knows_no_such_method() {
     assert_eq!(client.post(&answer).await.status, 202);
     assert_eq!(answer_to(&world.server).await, error);
     drop(stream);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P77, P78: what could be of several clients is nobody's, whatever it is called.
@@ -170,10 +163,7 @@ async fn a_request_of_an_extension_that_could_be_of_several_is_nobodys() {
     let ledger = world.server.ledger();
     until("both run", || ledger.started_executions("slow") == 2).await;
     is_heard(&world.server).await;
-    world
-        .server
-        .control()
-        .send_server_request("acme/ask", &json!({}));
+    world.control().send_server_request("acme/ask", &json!({}));
     assert_eq!(answer_to(&world.server).await["code"], -32601);
     let snapshot = world.warm.snapshot();
     let numbers = snapshot.server(LEDGER).unwrap();
@@ -183,6 +173,5 @@ async fn a_request_of_an_extension_that_could_be_of_several_is_nobodys() {
         call.abort();
     }
     first.delete().await;
-    second.delete().await;
-    world.finish().await;
+    world.finish_with(&second).await;
 }

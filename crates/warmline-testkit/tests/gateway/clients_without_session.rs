@@ -66,7 +66,7 @@ async fn a_call_without_a_session_id_hears_no_update_of_another_identity() {
 #[tokio::test]
 async fn a_client_that_wants_very_much_starves_no_other() {
     let world = World::shared(SessionScope::Server, &["alice", "bob"]).await;
-    let control = world.server.control();
+    let control = world.control();
     let alice = world.greet_as_alice(PATH).await;
     let more = vec![shown("bob")];
     let bob = Legacy::greet_at(alice.address, PATH, NEWEST, json!({}), more).await;
@@ -103,8 +103,7 @@ async fn a_client_that_wants_very_much_starves_no_other() {
     order(&bob, "resources/subscribe", json!({ "uri": ALICES })).await;
     drop(heard);
     alice.delete().await;
-    bob.delete().await;
-    world.finish().await;
+    world.finish_with(&bob).await;
 }
 
 /// mcp-spec T16, T17: whoever sends no session id takes back nothing that another identity wants,
@@ -130,12 +129,11 @@ async fn an_order_without_a_session_id_takes_back_nothing_of_another_identity() 
             assert_eq!(told(unsubscribe, "uri"), [BOBS]);
         }
         let before = told(subscribe, "uri");
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         assert_eq!(alice.count().await, 1, "it is a new session");
         let again: Vec<_> = told(subscribe, "uri").split_off(before.len());
         assert_eq!(again, [ALICES]);
         assert_eq!(told("logging/setLevel", "level"), ["debug", "debug"]);
-        alice.delete().await;
-        world.finish().await;
+        world.finish_with(&alice).await;
     }
 }

@@ -1,17 +1,10 @@
 //! The world of a story: a server that keeps a ledger, an engine, and a gateway in front of it.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use crate::prelude::*;
 
-use serde_json::{Value, json};
-use warmline::{Server, ServerHandle, Warmline};
-use warmline_core::policy::SessionScope;
-use warmline_gateway::{
-    AccessRule, AccessSubject, AuditOptions, Auth, BearerToken, DeclaredAccess, Gateway,
-    GatewayOptions,
-};
+use warmline::ServerHandle;
 use warmline_store::keyring::Keyring;
-use warmline_testkit::{FaultRule, LedgerServer, Personality, ServerControl};
+use warmline_testkit::ServerControl;
 
 use super::census::until;
 use super::raw_http::{Legacy, bearer};
@@ -102,6 +95,11 @@ impl World {
         self.warm.add_server(server).unwrap();
     }
 
+    /// What the server is made to do.
+    pub(crate) fn control(&self) -> ServerControl {
+        self.server.control()
+    }
+
     /// What the server does wrong from now on.
     pub(crate) fn inject(&self, rule: FaultRule) {
         self.server.inject(rule);
@@ -133,6 +131,12 @@ impl World {
     pub(crate) fn client(&self, path: &str) -> Warmline {
         let through = Server::http("through", self.url(path));
         Warmline::builder().server(through).build().unwrap()
+    }
+
+    /// Ends the session of a client, and then everything.
+    pub(crate) async fn finish_with(self, client: &Legacy) {
+        client.delete().await;
+        self.finish().await;
     }
 
     /// Ends everything; nothing was done to the server that must not be.
@@ -211,7 +215,7 @@ pub(crate) async fn pass(time: Duration) {
 
 /// The lines of an audit.
 pub(crate) fn audit_lines(file: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(file).unwrap();
+    let text = fs::read_to_string(file).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
     lines.collect()
 }

@@ -38,7 +38,7 @@ async fn read_to_its_end(mut standing: Response) {
 #[tokio::test]
 async fn a_client_that_listens_before_it_calls_hears_of_lists() {
     let (world, _folder) = world_with_records(|server| server).await;
-    let control = world.server.control();
+    let control = world.control();
     let first = world.greet_as_alice(PATH).await;
     first.count().await;
     let second = world.greet_as_alice(PATH).await;
@@ -49,8 +49,7 @@ async fn a_client_that_listens_before_it_calls_hears_of_lists() {
     control.change_tools();
     standing.heard(TOOLS_CHANGED).await;
     first.delete().await;
-    second.delete().await;
-    world.finish().await;
+    world.finish_with(&second).await;
 }
 
 /// P90: a session that takes the place of a lost one is listened to as the lost one was, also where
@@ -58,7 +57,7 @@ async fn a_client_that_listens_before_it_calls_hears_of_lists() {
 #[tokio::test]
 async fn a_healed_session_is_listened_to() {
     let (world, _folder) = world_with_records(|server| server).await;
-    let control = world.server.control();
+    let control = world.control();
     let client = world.greet_as_alice(PATH).await;
     subscribe(&client, "note:///a").await;
     let mut standing = client.get(None).await;
@@ -74,8 +73,7 @@ async fn a_healed_session_is_listened_to() {
     streams_held(&control, 1).await;
     control.update_resource("note:///a");
     standing.heard("notifications/resources/updated").await;
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// How a client of Alice's comes to its end while it still reads.
@@ -93,7 +91,7 @@ enum Ends {
 async fn the_end_of_one_client_makes_no_other_deaf() {
     for ends in [Ends::ItsSession, Ends::ItsRun] {
         let world = World::of_alice(Personality::legacy()).await;
-        let control = world.server.control();
+        let control = world.control();
         let path = match ends {
             Ends::ItsSession => PATH.to_owned(),
             Ends::ItsRun => format!("/runs/trip{PATH}"),
@@ -122,8 +120,7 @@ async fn the_end_of_one_client_makes_no_other_deaf() {
         control.change_tools();
         of_second.heard(TOOLS_CHANGED).await;
         drop(of_first);
-        second.delete().await;
-        world.finish().await;
+        world.finish_with(&second).await;
     }
 }
 
@@ -133,7 +130,7 @@ async fn the_end_of_one_client_makes_no_other_deaf() {
 async fn a_stream_that_cannot_be_had_keeps_nobody_from_another() {
     for status in [409, 503] {
         let world = World::of_alice(Personality::legacy()).await;
-        let (control, ledger) = (world.server.control(), world.server.ledger());
+        let (control, ledger) = (world.control(), world.server.ledger());
         let busy = Fault::Reply(CannedReply::new(status, "not now"));
         world.inject(FaultRule::new(busy).on_method("GET").always());
         let clients = [
@@ -175,7 +172,7 @@ async fn the_stream_of_a_session_that_was_ended_ends() {
         assert_eq!(standing.status, 200);
         if path == PATH {
             client.count().await;
-            let control = world.server.control();
+            let control = world.control();
             streams_held(&control, 1).await;
         }
         client.delete().await;
@@ -190,7 +187,7 @@ async fn the_stream_of_a_session_that_was_ended_ends() {
 async fn a_run_that_is_begun_again_is_heard_on_the_stream_that_stands() {
     for path in ["/runs/trip/servers/ledger/mcp", "/runs/trip/mcp"] {
         let world = World::new(Personality::legacy()).await;
-        let control = world.server.control();
+        let control = world.control();
         let client = Legacy::greet(&world, path, NEWEST, json!({})).await;
         let tool = match path.ends_with("/ledger/mcp") {
             true => "counter",
@@ -208,7 +205,6 @@ async fn a_run_that_is_begun_again_is_heard_on_the_stream_that_stands() {
         control.change_tools();
         standing.heard(TOOLS_CHANGED).await;
         assert_eq!(client.get(None).await.status, 409, "one stands");
-        client.delete().await;
-        world.finish().await;
+        world.finish_with(&client).await;
     }
 }

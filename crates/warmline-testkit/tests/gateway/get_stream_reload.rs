@@ -25,7 +25,7 @@ async fn a_server_that_is_reached_otherwise_is_heard_on_the_streams_that_stand()
         let world = World::around(server, warm.build().unwrap(), |options, _| options).await;
         let [(first, of_first), (second, of_second)] =
             [listener(&world, PATH).await, listener(&world, PATH).await];
-        let control = world.server.control();
+        let control = world.control();
         for log in [&of_first, &of_second] {
             pass_until("the old one is heard", || {
                 control.change_tools();
@@ -62,7 +62,7 @@ async fn a_server_that_is_reached_otherwise_is_heard_on_the_streams_that_stand()
 #[tokio::test]
 async fn a_server_that_is_declared_again_is_heard_on_the_stream_that_stands() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let (client, log) = listener(&world, PATH).await;
     client.count().await;
     streams_held(&control, 1).await;
@@ -75,6 +75,5 @@ async fn a_server_that_is_declared_again_is_heard_on_the_stream_that_stands() {
     subscribe(&client).await;
     control.update_resource(URI);
     until("it is heard", || log.has(URI)).await;
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }

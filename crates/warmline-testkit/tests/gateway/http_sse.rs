@@ -102,7 +102,7 @@ impl Old {
 #[tokio::test]
 async fn a_session_lasts_as_long_as_its_stream() {
     let world = world().await;
-    let control = world.server.control();
+    let control = world.control();
     let mut one = Old::greet(&world, PATH, json!({})).await;
     let mut other = Old::greet(&world, PATH, json!({})).await;
     for expected in 1..=2 {
@@ -132,7 +132,7 @@ async fn a_session_lasts_as_long_as_its_stream() {
 #[tokio::test]
 async fn all_that_comes_down_comes_on_the_stream() {
     let world = world().await;
-    let control = world.server.control();
+    let control = world.control();
     let mut client = Old::greet(&world, PATH, json!({ "elicitation": {} })).await;
     let mut asked = call(1, "progress", json!({ "steps": 2, "pause_ms": 1 }));
     asked["params"]["_meta"] = json!({ "progressToken": "p" });
@@ -171,7 +171,7 @@ async fn all_that_comes_down_comes_on_the_stream() {
 #[tokio::test]
 async fn a_client_that_leaves_gives_its_calls_up() {
     let world = world().await;
-    let control = world.server.control();
+    let control = world.control();
     let client = Old::greet(&world, PATH, json!({})).await;
     let slow = call(1, "slow", json!({ "ms": 60_000 }));
     assert_eq!(client.post(&slow.to_string()).await.status, 202);
@@ -279,7 +279,7 @@ async fn what_is_wrong_is_refused() {
 
     let place = client.place.clone();
     drop(client);
-    let is_so = || world.server.control().session_ids().is_empty();
+    let is_so = || world.control().session_ids().is_empty();
     until("its session is ended", is_so).await;
     let gone = request(address, "POST", &place, &[], &list.to_string()).await;
     assert_eq!(gone.status, 404);

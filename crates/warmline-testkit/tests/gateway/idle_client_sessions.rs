@@ -19,7 +19,7 @@ async fn client_sessions_that_nobody_uses_end_by_themselves() {
         policy.health_check_interval = Duration::from_secs(100 * 3600);
     });
     world.add_server(quiet);
-    let control = world.server.control();
+    let control = world.control();
     let idle = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
     let busy = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
     idle.count().await;
@@ -38,8 +38,7 @@ async fn client_sessions_that_nobody_uses_end_by_themselves() {
     assert_eq!(back["result"]["structuredContent"]["count"], 1, "{back}");
     assert_eq!(back["result"]["_meta"]["dev.warmline/stateLost"], true);
     idle.delete().await;
-    busy.delete().await;
-    world.finish().await;
+    world.finish_with(&busy).await;
 }
 
 fn bearer(name: &str) -> Vec<(String, String)> {

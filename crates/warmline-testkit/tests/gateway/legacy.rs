@@ -31,8 +31,7 @@ async fn a_question_is_answered_in_the_clients_own_words() {
         let expected = case.get("result").or(case.get("error")).unwrap();
         assert_eq!(answers[0], *expected);
     }
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// Bad input: what `initialize` says must be what it is called.
@@ -76,8 +75,7 @@ async fn notices_of_a_client_go_to_its_session() {
     // The gateway's own handshake, and no second one.
     let ledger = world.server.ledger();
     assert_eq!(ledger.messages_received("notifications/initialized"), 1);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P80, P135: a cancel reaches the server under the server's id, and no answer comes.
@@ -114,8 +112,7 @@ async fn a_cancelled_call_ends_without_an_answer() {
         assert!(!body.contains("took"), "{body}");
         let cancelled = asked_for("notifications/cancelled");
         assert!(ledger.wait_until(Duration::from_secs(5), cancelled).await);
-        client.delete().await;
-        world.finish().await;
+        world.finish_with(&client).await;
     }
 }
 
@@ -140,8 +137,7 @@ async fn the_same_id_twice_in_flight_is_two_calls() {
     for call in calls.collect::<Vec<_>>() {
         call.await.unwrap();
     }
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P126: each request that cannot be served gets its status (mcp-spec 3.2, 5.3, 9.3.2) and a JSON-RPC body, and
@@ -180,8 +176,7 @@ async fn what_cannot_be_served_gets_its_status() {
     assert_eq!(world.server.ledger().entries().len(), before);
     // The session is as it was.
     assert_eq!(client.count().await, 2);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P125: a greeting that carries a stale id is a greeting all the same.
@@ -212,8 +207,7 @@ async fn a_greeting_with_a_stale_session_id_is_answered() {
         again.delete().await;
     }
     assert_eq!(client.count().await, 1, "it is as it was");
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// A10, P48, P119: a client that never sends the id back works by the run it names.
@@ -261,8 +255,7 @@ async fn the_name_of_a_run_goes_no_further() {
         assert_eq!(entry.meta["x"], 1, "{entry:?}");
         assert!(entry.meta.get("dev.warmline/run").is_none(), "{entry:?}");
     }
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec T23, mcp-spec R9: a client of the one version that knows batches gets its answers
@@ -314,8 +307,7 @@ async fn a_batch_is_split_and_answered_as_one() {
         assert_eq!(client.post(&batch).await.status, status, "{batch}");
     }
     assert_eq!(client.count().await, 3);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec 2.1.2, 3.4.6: what is no JSON is told so, however it begins, in every version; an id is
@@ -388,8 +380,7 @@ async fn a_cancel_inside_a_batch_concerns_its_call_alone() {
     // Whatever was given up before it was sent is never sent.
     assert_eq!(client.post(&json!([slow(5), cancel(5)])).await.status, 202);
     assert_eq!(ledger.started_executions("slow"), 3);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P121: a client that neither keeps its session nor names a run leaves nothing behind.
@@ -402,7 +393,7 @@ async fn calls_without_a_session_leave_nothing_behind() {
     for _ in 0..5 {
         assert_eq!(client.count().await, 1);
     }
-    let control = world.server.control();
+    let control = world.control();
     until("no session is left", || control.session_ids().is_empty()).await;
     assert!(world.warm.snapshot().runs.is_empty());
     world.finish().await;
@@ -430,8 +421,7 @@ async fn news_of_a_call_come_on_its_own_stream() {
     }
     assert_eq!(stream.message().await.unwrap()["id"], 1);
     assert_eq!(stream.message().await, None);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// What a client session did is gone with its `DELETE`, and nothing of it is left at the server.

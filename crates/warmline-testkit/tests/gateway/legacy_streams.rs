@@ -74,8 +74,7 @@ async fn a_client_that_left_gets_what_it_missed() {
         }
         assert_eq!(count, 7);
         assert!(executed());
-        client.delete().await;
-        world.finish().await;
+        world.finish_with(&client).await;
     }
 }
 
@@ -101,8 +100,7 @@ async fn a_stream_that_is_not_held_is_not_taken_up() {
         assert_eq!(response.status, status, "{last}");
     }
     client.delete().await;
-    other.delete().await;
-    world.finish().await;
+    world.finish_with(&other).await;
 }
 
 /// P81, P83, A146: what belongs to no call comes on the standing stream, of which
@@ -110,7 +108,7 @@ async fn a_stream_that_is_not_held_is_not_taken_up() {
 #[tokio::test]
 async fn what_belongs_to_no_call_comes_on_the_standing_stream() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let client = Legacy::greet(&world, PATH, NEWEST, json!({ "elicitation": {} })).await;
     client.count().await;
     let mut standing = client.get(None).await;
@@ -158,7 +156,7 @@ async fn what_belongs_to_no_call_comes_on_the_standing_stream() {
 #[tokio::test]
 async fn list_changes_for_many_come_from_one_stream() {
     let world = World::of_alice(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let mut clients = Vec::new();
     for _ in 0..3 {
         let client = world.greet_as_alice(PATH).await;
@@ -202,8 +200,7 @@ async fn a_server_without_a_standing_stream_is_served_all_the_same() {
             assert_eq!(client.count().await, expected);
         }
         assert_eq!(world.received("GET"), 1, "asked once");
-        client.delete().await;
-        world.finish().await;
+        world.finish_with(&client).await;
     }
 }
 
@@ -212,7 +209,7 @@ async fn a_server_without_a_standing_stream_is_served_all_the_same() {
 async fn a_standing_stream_that_broke_upstream_is_taken_up() {
     let personality = Personality::legacy().reply(ReplyFormat::Sse(SseFormat::resumable()));
     let world = World::new(personality).await;
-    let control = world.server.control();
+    let control = world.control();
     let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
     client.count().await;
     let mut standing = client.get(None).await;
@@ -234,7 +231,7 @@ async fn a_standing_stream_that_broke_upstream_is_taken_up() {
 #[tokio::test]
 async fn the_standing_stream_is_taken_up_where_it_broke() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
     client.count().await;
     let mut standing = client.get(None).await;
@@ -289,8 +286,7 @@ async fn large_answers_that_are_held_push_out_their_owners_oldest() {
         assert_eq!(again.answer().await["id"], 1);
     }
     alice.delete().await;
-    bob.delete().await;
-    world.finish().await;
+    world.finish_with(&bob).await;
 }
 
 /// mcp-spec 3.2.6: a standing stream that was taken up while its old connection stood has the place
@@ -314,6 +310,5 @@ async fn a_stream_that_was_taken_up_keeps_its_place() {
     let newest = client.get(Some(&first)).await;
     assert_eq!(newest.status, 200);
     drop((new, newest));
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }

@@ -21,7 +21,7 @@ fn times(log: &Log, word: &str) -> usize {
 
 /// Two clients of Alice's, with a session each: the lists of both are heard on that of the first.
 async fn two_sessions(world: &World) -> [(Legacy, Log); 2] {
-    let control = world.server.control();
+    let control = world.control();
     let first = world.greet_as_alice(PATH).await;
     first.count().await;
     let of_first = Log::of(first.get(None).await);
@@ -51,7 +51,7 @@ async fn all_heard(control: &ServerControl, logs: [&Log; 2]) {
 #[tokio::test]
 async fn a_change_that_two_sessions_tell_is_told_once() {
     let world = World::of_alice(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let [(first, of_first), (second, of_second)] = two_sessions(&world).await;
     second.call("change_tools", json!({})).await;
     all_heard(&control, [&of_first, &of_second]).await;
@@ -59,8 +59,7 @@ async fn a_change_that_two_sessions_tell_is_told_once() {
         assert_eq!(times(log, TOOLS_CHANGED), 1);
     }
     first.delete().await;
-    second.delete().await;
-    world.finish().await;
+    world.finish_with(&second).await;
 }
 
 /// mcp-spec T32: what comes after a client has read the list is another change, and so is what one
@@ -68,7 +67,7 @@ async fn a_change_that_two_sessions_tell_is_told_once() {
 #[tokio::test]
 async fn no_change_is_taken_for_one_that_was_told() {
     let world = World::of_alice(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let [(first, of_first), (second, of_second)] = two_sessions(&world).await;
     second.call("change_tools", json!({})).await;
     until("it was heard", || of_second.has(TOOLS_CHANGED)).await;
@@ -86,15 +85,14 @@ async fn no_change_is_taken_for_one_that_was_told() {
     all_heard(&control, [&of_first, &of_second]).await;
     assert_eq!(times(&of_second, TOOLS_CHANGED), before + 4);
     first.delete().await;
-    second.delete().await;
-    world.finish().await;
+    world.finish_with(&second).await;
 }
 
 /// Waits until the streams of all sessions that were forgotten were asked for again, in vain.
 async fn asked_again(world: &World, streams: usize) {
     let ledger = world.server.ledger();
     let before = ledger.messages_received("GET");
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     while ledger.messages_received("GET") < before + streams {
         pass(Duration::from_millis(100)).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -111,7 +109,7 @@ async fn subscribe(client: &Legacy) {
 #[tokio::test]
 async fn after_a_heal_of_two_sessions_each_client_is_told_once() {
     let world = World::of_alice(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let clients = two_sessions(&world).await;
     for (client, _) in &clients {
         subscribe(client).await;
@@ -145,7 +143,7 @@ async fn after_a_heal_of_two_sessions_each_client_is_told_once() {
 #[tokio::test]
 async fn after_a_heal_of_a_session_that_is_shared_each_client_is_told_once() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let mut clients = Vec::new();
     for _ in 0..3 {
         let client = Legacy::greet(&world, RUN, "2025-11-25", json!({})).await;
@@ -182,7 +180,7 @@ async fn after_a_heal_of_a_session_that_is_shared_each_client_is_told_once() {
 #[tokio::test]
 async fn a_change_in_a_session_of_all_is_told_to_the_other_clients_of_each_identity() {
     let world = World::shared(SessionScope::Server, &["alice", "bob"]).await;
-    let control = world.server.control();
+    let control = world.control();
     let mut clients = Vec::new();
     for declares in [json!({}), json!({ "elicitation": {} })] {
         for name in ["alice", "bob"] {
@@ -216,7 +214,7 @@ async fn a_change_in_a_session_of_all_is_told_to_the_other_clients_of_each_ident
 #[tokio::test]
 async fn one_more_session_of_a_key_is_no_change_of_lists() {
     let world = one_each().await;
-    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let (control, ledger) = (world.control(), world.server.ledger());
     let client = world.greet_as_alice(PATH).await;
     client.count().await;
     let log = Log::of(client.get(None).await);
@@ -233,8 +231,7 @@ async fn one_more_session_of_a_key_is_no_change_of_lists() {
     assert!(!log.has(TOOLS_CHANGED), "{:?}", log.heard());
     assert_eq!(control.open_get_streams(), 1);
     calls.into_iter().for_each(|call| call.abort());
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec 5.5.1: a key with several sessions is one to its clients. What is ordered while some of
@@ -242,7 +239,7 @@ async fn one_more_session_of_a_key_is_no_change_of_lists() {
 #[tokio::test]
 async fn an_order_is_known_to_all_sessions_of_a_key() {
     let world = one_each().await;
-    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let (control, ledger) = (world.control(), world.server.ledger());
     let client = world.greet_as_alice(PATH).await;
     let log = Log::of(client.get(None).await);
     let calls = at_once(&client, 3);
@@ -272,8 +269,7 @@ async fn an_order_is_known_to_all_sessions_of_a_key() {
         until(method, || to() == all).await;
     }
     calls.into_iter().for_each(|call| call.abort());
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// A world of Alice's whose calls have a session each.

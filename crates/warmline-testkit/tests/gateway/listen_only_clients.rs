@@ -41,7 +41,7 @@ async fn listener(world: &World, path: &str) -> (Legacy, Response) {
     client.count().await;
     subscribe(&client).await;
     let standing = client.get(None).await;
-    let control = world.server.control();
+    let control = world.control();
     streams_held(&control, 1).await;
     (client, standing)
 }
@@ -51,7 +51,7 @@ async fn listener(world: &World, path: &str) -> (Legacy, Response) {
 #[tokio::test]
 async fn a_session_that_was_forgotten_is_opened_for_who_only_listens() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let (client, mut standing) = listener(&world, PATH).await;
     control.forget_sessions();
     pass_until("it is listened to", || control.open_get_streams() == 1).await;
@@ -60,8 +60,7 @@ async fn a_session_that_was_forgotten_is_opened_for_who_only_listens() {
     let next = client.call("counter", json!({})).await;
     assert_eq!(next["result"]["structuredContent"]["count"], 1, "{next}");
     assert_eq!(next["result"]["_meta"]["dev.warmline/stateLost"], true);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P49: after a restart the session of a client that subscribed is listened to as
@@ -100,7 +99,7 @@ async fn a_run_that_somebody_listens_to_does_not_rest() {
         policy.health_check_interval = Duration::from_secs(100 * 3600);
     });
     world.add_server(quiet);
-    let control = world.server.control();
+    let control = world.control();
     let (client, mut standing) = listener(&world, PATH).await;
     for _ in 0..40 {
         pass(Duration::from_secs(60)).await;
@@ -113,8 +112,7 @@ async fn a_run_that_somebody_listens_to_does_not_rest() {
         pass(Duration::from_secs(60)).await;
     }
     until("it rested", || control.session_ids().is_empty()).await;
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// A run that was named when the client session began is heard on the stream that stands also where
@@ -122,7 +120,7 @@ async fn a_run_that_somebody_listens_to_does_not_rest() {
 #[tokio::test]
 async fn a_run_that_was_named_once_is_heard_when_it_is_begun_again() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let named = vec![("Warmline-Run".to_owned(), "trip".to_owned())];
     let mut client = Legacy::greet_with(&world, PATH, NEWEST, json!({}), named).await;
     client.more.clear();
@@ -138,8 +136,7 @@ async fn a_run_that_was_named_once_is_heard_when_it_is_begun_again() {
     streams_held(&control, 1).await;
     control.update_resource(URI);
     standing.heard(UPDATED).await;
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec Y6: a question of no call gets its end when the client that was asked ends its session,
@@ -147,7 +144,7 @@ async fn a_run_that_was_named_once_is_heard_when_it_is_begun_again() {
 #[tokio::test]
 async fn a_question_ends_with_the_session_of_the_client_that_was_asked() {
     let world = World::new(Personality::legacy()).await;
-    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let (control, ledger) = (world.control(), world.server.ledger());
     for asked in 1..=2 {
         let client = Legacy::greet(&world, RUN, NEWEST, json!({ "elicitation": {} })).await;
         client.count().await;
@@ -170,7 +167,7 @@ async fn a_question_ends_with_the_session_of_the_client_that_was_asked() {
 #[tokio::test]
 async fn a_client_that_only_holds_its_stream_hears_of_lists() {
     let world = World::of_alice(Personality::legacy()).await;
-    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let (control, ledger) = (world.control(), world.server.ledger());
     world.greet_as_alice(PATH).await.delete().await;
     let client = world.greet_as_alice(PATH).await;
     let received = ledger.messages_received("initialize");
@@ -179,8 +176,7 @@ async fn a_client_that_only_holds_its_stream_hears_of_lists() {
     pass_until("it is listened to", || control.open_get_streams() == 1).await;
     control.change_tools();
     standing.heard(TOOLS_CHANGED).await;
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// The same at the place of all servers, where a greeting asks nobody.
@@ -199,8 +195,7 @@ async fn a_client_that_only_holds_its_stream_hears_of_the_lists_of_all() {
         control.change_tools();
         standing.heard(TOOLS_CHANGED).await;
     }
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// P81: what was subscribed to in a session that all share, or all of one identity, is listened to,
@@ -210,12 +205,11 @@ async fn a_subscription_in_a_session_of_all_is_listened_to() {
     for per in [SessionScope::Server, SessionScope::Identity] {
         let terse = Personality::legacy().notification_kinds(&[]);
         let world = World::declared(terse, |server| server.session_per(per), &[]).await;
-        let control = world.server.control();
+        let control = world.control();
         let (client, mut standing) = listener(&world, PATH).await;
         control.update_resource(URI);
         standing.heard(UPDATED).await;
-        client.delete().await;
-        world.finish().await;
+        world.finish_with(&client).await;
     }
 }
 
@@ -224,7 +218,7 @@ async fn a_subscription_in_a_session_of_all_is_listened_to() {
 #[tokio::test]
 async fn what_a_client_asked_for_is_known_after_it_was_forgotten() {
     let world = World::new(Personality::legacy()).await;
-    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let (control, ledger) = (world.control(), world.server.ledger());
     let other = Legacy::greet(&world, RUN, NEWEST, json!({})).await;
     order(&other, "logging/setLevel", json!({ "level": "debug" })).await;
     let client = Legacy::greet(&world, RUN, NEWEST, json!({})).await;
@@ -250,6 +244,5 @@ async fn what_a_client_asked_for_is_known_after_it_was_forgotten() {
     assert_eq!(client.delete().await.status, 204);
     let is_so = || ledger.messages_received("resources/unsubscribe") == 1;
     until("it is taken back", is_so).await;
-    other.delete().await;
-    world.finish().await;
+    world.finish_with(&other).await;
 }

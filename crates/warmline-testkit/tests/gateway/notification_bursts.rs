@@ -35,8 +35,7 @@ async fn a_burst_on_the_stream_of_a_call_is_heard_whole() {
     let world = World::new(Personality::legacy()).await;
     let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
     hears_all(client.post(&burst()).await).await;
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec T30: the same for a program, whose calls come on one pipe.
@@ -49,15 +48,14 @@ async fn a_burst_of_a_program_is_heard_whole() {
     world.add_server(child);
     let client = Legacy::greet(&world, CHILD, NEWEST, json!({})).await;
     hears_all(client.post(&burst()).await).await;
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec T30: the same for what belongs to no call, on a standing stream.
 #[tokio::test]
 async fn a_burst_on_a_standing_stream_is_heard_whole() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
     client.count().await;
     let mut standing = client.get(None).await;
@@ -71,6 +69,5 @@ async fn a_burst_on_a_standing_stream_is_heard_whole() {
         let news = standing.heard(TOLD).await;
         assert_eq!(news["params"]["number"], number);
     }
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }

@@ -99,7 +99,7 @@ async fn listener(world: &World, path: &str) -> (Legacy, Log) {
 
 async fn listening(world: &World, client: &Legacy) -> Log {
     let log = Log::of(client.get(None).await);
-    log.is_told(&world.server.control()).await;
+    log.is_told(&world.control()).await;
     log
 }
 
@@ -141,7 +141,7 @@ fn withheld(warm: &Warmline, server: &str) -> u64 {
 #[tokio::test]
 async fn a_log_line_never_goes_to_another_identity() {
     let world = World::shared(SessionScope::Server, &["alice", "bob"]).await;
-    let (at, control) = (world.gateway.address(), world.server.control());
+    let (at, control) = (world.gateway.address(), world.control());
     let path = "/servers/ledger/mcp";
     let (alice, bob) = (
         greet_as(at, path, "alice").await,
@@ -209,7 +209,7 @@ async fn a_log_line_on_a_pipe_is_given_to_no_call_of_another() {
 async fn what_concerns_everybody_is_heard_once_by_each_client() {
     for caller_listens in [false, true] {
         let world = World::new(Personality::legacy()).await;
-        let (control, ledger) = (world.server.control(), world.server.ledger());
+        let (control, ledger) = (world.control(), world.server.ledger());
         let (subscriber, standing) = listener(&world, RUN).await;
         let (caller, of_caller) = match caller_listens {
             true => listener(&world, RUN).await,
@@ -235,8 +235,7 @@ async fn what_concerns_everybody_is_heard_once_by_each_client() {
             assert_eq!(of_call.heard(), ALL);
         }
         subscriber.delete().await;
-        caller.delete().await;
-        world.finish().await;
+        world.finish_with(&caller).await;
     }
 }
 
@@ -254,7 +253,7 @@ fn update(control: &ServerControl, uri: &str) {
 #[tokio::test]
 async fn an_update_is_for_those_clients_of_a_session_that_asked_for_it() {
     let world = World::new(Personality::legacy()).await;
-    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let (control, ledger) = (world.control(), world.server.ledger());
     let (subscriber, standing) = listener(&world, RUN).await;
     let greet = || Legacy::greet(&world, RUN, NEWEST, json!({}));
     let (other, caller) = (greet().await, greet().await);
@@ -302,7 +301,7 @@ async fn an_update_is_for_those_clients_of_a_session_that_asked_for_it() {
 #[tokio::test]
 async fn an_update_is_for_no_other_identity() {
     let world = World::shared(SessionScope::Server, &["alice", "bob"]).await;
-    let control = world.server.control();
+    let control = world.control();
     let path = "/servers/ledger/mcp";
     let alice = world.greet_as_alice(path).await;
     let token = "Bearer token-of-bob".to_owned();
@@ -325,8 +324,7 @@ async fn an_update_is_for_no_other_identity() {
         assert_eq!(log.heard(), [own, TOOLS_CHANGED]);
     }
     alice.delete().await;
-    bob.delete().await;
-    world.finish().await;
+    world.finish_with(&bob).await;
 }
 
 /// mcp-spec T32: what comes on the stream of a call is heard by others too, and by its own client
@@ -340,14 +338,13 @@ async fn what_comes_with_a_call_is_heard_by_others_too() {
     let mut response = caller.post(&changing).await;
     let answer = response.answer().await;
     assert!(answer["result"].is_object(), "{answer}");
-    world.server.control().update_resource(LAST);
+    world.control().update_resource(LAST);
     for log in [&standing, &of_caller] {
         until("it was heard", || log.has(LAST)).await;
         assert_eq!(log.heard(), [TOOLS_CHANGED, LAST]);
     }
     subscriber.delete().await;
-    caller.delete().await;
-    world.finish().await;
+    world.finish_with(&caller).await;
 }
 
 /// mcp-spec T32: a client that reads no stream with its call hears it on the one that stands.
@@ -363,12 +360,11 @@ async fn a_call_that_reads_no_stream_costs_its_client_nothing() {
     });
     let ledger = world.server.ledger();
     until("it is under way", || ledger.started_executions("slow") == 1).await;
-    say_all(&world.server.control());
+    say_all(&world.control());
     until("it was heard", || standing.has(LAST)).await;
     assert_eq!(standing.heard(), ALL);
     lasting.abort();
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec T28, T32, Y6: a list that is read for nobody in particular is no client's call. What the
@@ -376,7 +372,7 @@ async fn a_call_that_reads_no_stream_costs_its_client_nothing() {
 #[tokio::test]
 async fn what_comes_while_a_list_is_read_for_all_is_for_whoever_listens() {
     let world = World::new(Personality::legacy()).await;
-    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let (control, ledger) = (world.control(), world.server.ledger());
     let client = Legacy::greet(&world, "/mcp", NEWEST, json!({ "elicitation": {} })).await;
     for uri in ["note:///a", READY, LAST] {
         let answer = ask(&client, "resources/subscribe", json!({ "uri": uri })).await;
@@ -403,8 +399,7 @@ async fn what_comes_while_a_list_is_read_for_all_is_for_whoever_listens() {
     assert_eq!(received, 0, "nobody answered for it");
     listing.abort();
     control.clear_faults();
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// One client on a pair of pipes.
@@ -436,7 +431,7 @@ impl Piped {
 #[tokio::test]
 async fn who_greets_twice_on_a_pipe_hears_everything_once() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let (input, theirs) = tokio::io::duplex(1 << 16);
     let (ours, output) = tokio::io::duplex(1 << 16);
     let pipe = StdioClient::new(world.warm.clone(), GatewayOptions::default()).for_server(LEDGER);

@@ -34,13 +34,12 @@ async fn readiness_tells_the_truth_about_sessions_that_died() {
     client.count().await;
     assert_eq!(stands(&world).await, "ok");
     world.server.stop();
-    world.server.control().forget_sessions();
+    world.control().forget_sessions();
     comes_to_stand(&world, "degraded").await;
     world.server.start_again().unwrap();
     comes_to_stand(&world, "ok").await;
     assert_eq!(client.count().await, 1);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// One call of a server by hand.

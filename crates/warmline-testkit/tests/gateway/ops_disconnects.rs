@@ -227,6 +227,5 @@ async fn a_call_that_goes_on_counts_until_it_is_over() {
     assert_eq!(turned_away.status, 503);
     becomes(&world, BYTES, ("kind", "requests"), 0.0).await;
     assert_eq!(client.count().await, 1);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }

@@ -33,8 +33,7 @@ async fn all_go_on(world: World, unread: Vec<TcpStream>, client: &Legacy, count:
     drop(unread);
     becomes(&world, BYTES, ("kind", "replies"), 0.0).await;
     assert_eq!(client.count().await, count);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(client).await;
 }
 
 /// Waits until there is no room for another reply of so many bytes.

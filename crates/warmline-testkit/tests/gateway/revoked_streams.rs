@@ -54,7 +54,7 @@ async fn rest_of(mut stream: Response, what: &str) -> Vec<Value> {
 #[tokio::test]
 async fn a_server_that_is_switched_off_falls_silent() {
     let world = World::of_alice(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let server = || Server::http(LEDGER, world.server.url());
     reload_as(&world, &|| vec![server()], AccessRules::none());
     let (client, own) = subscribed(&world, &format!("/runs/one{PATH}")).await;

@@ -76,7 +76,7 @@ async fn who_leaves_before_they_are_greeted_takes_no_place() {
         () = until("both wait", both_wait) => {},
     }
     nothing_is_left(&world).await;
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     assert_eq!(world.greet_as_alice(PATH).await.count().await, 1);
     world.finish().await;
 }
@@ -109,7 +109,7 @@ async fn a_greeting_that_fails_takes_no_place() {
         assert!(failed["error"].is_object(), "{failed}");
     }
     nothing_is_left(&world).await;
-    world.server.control().clear_faults();
+    world.control().clear_faults();
     assert_eq!(world.greet_as_alice(PATH).await.count().await, 1);
     world.finish().await;
 }

@@ -61,8 +61,7 @@ async fn an_id_that_does_not_fit_is_like_one_that_never_was() {
     assert_eq!(entries, heard, "nothing of it reached the server");
     // It is good where it was given.
     assert_eq!(alice.count().await, 2);
-    alice.delete().await;
-    world.finish().await;
+    world.finish_with(&alice).await;
 }
 
 /// A server that all reach by one key, with sessions as it was decided, behind a gateway that knows
@@ -262,8 +261,7 @@ async fn a_greeting_of_a_session_of_others_is_not_remembered() {
     // It is told its own version.
     let alone = Legacy::greet(&world, PATH, "2024-11-05", json!({})).await;
     first.delete().await;
-    alone.delete().await;
-    world.finish().await;
+    world.finish_with(&alone).await;
 }
 
 /// A server is greeted once for clients of one identity that say the same of themselves; their
@@ -313,8 +311,7 @@ async fn the_newest_handshake_is_told() {
     assert_eq!(agreed().await, NEWEST);
     second.count().await;
     assert_eq!(agreed().await, "2025-03-26");
-    second.delete().await;
-    world.finish().await;
+    world.finish_with(&second).await;
 }
 
 /// mcp-spec 3.4.12, 4.3.2: a server that speaks only the modern era says so, with its versions, and

@@ -36,11 +36,11 @@ async fn a_subscription_lasts_while_any_client_of_the_session_wants_it() {
     }
     order(&one, "resources/subscribe", json!({ "uri": only_one })).await;
     let mut heard = other.get(None).await;
-    streams_held(&world.server.control(), 1).await;
+    streams_held(&world.control(), 1).await;
     order(&one, "resources/unsubscribe", json!({ "uri": URI })).await;
     let ended = || told(&world, "resources/unsubscribe", "uri");
     assert_eq!(ended(), Vec::<Value>::new());
-    world.server.control().update_resource(URI);
+    world.control().update_resource(URI);
     let news = heard.heard("notifications/resources/updated").await;
     assert_eq!(news["params"]["uri"], URI);
     order(&other, "resources/unsubscribe", json!({ "uri": URI })).await;
@@ -49,8 +49,7 @@ async fn a_subscription_lasts_while_any_client_of_the_session_wants_it() {
     assert_eq!(one.delete().await.status, 204);
     until("it is taken back", || ended() == [URI, only_one]).await;
     drop(heard);
-    other.delete().await;
-    world.finish().await;
+    world.finish_with(&other).await;
 }
 
 /// mcp-spec T16: the same where a session is shared by all clients of an identity, or by all, and
@@ -60,7 +59,7 @@ async fn a_subscription_lasts_while_any_client_of_the_session_wants_it() {
 async fn whoever_leaves_a_session_that_is_no_runs_own_wants_nothing_of_it() {
     for per in [SessionScope::Identity, SessionScope::Server] {
         let world = World::shared(per, &["alice"]).await;
-        let control = world.server.control();
+        let control = world.control();
         let greet = || world.greet_as_alice("/servers/ledger/mcp");
         let (one, other, bystander) = (greet().await, greet().await, greet().await);
         bystander.count().await;
@@ -88,8 +87,7 @@ async fn whoever_leaves_a_session_that_is_no_runs_own_wants_nothing_of_it() {
         control.forget_sessions();
         assert_eq!(bystander.count().await, 1, "{per:?}: it is a new session");
         assert_eq!(told(&world, "resources/subscribe", "uri"), subscribed);
-        bystander.delete().await;
-        world.finish().await;
+        world.finish_with(&bystander).await;
     }
 }
 
@@ -115,7 +113,7 @@ async fn a_client_that_was_forgotten_takes_back_what_it_wanted_too() {
 #[tokio::test]
 async fn what_a_server_could_not_be_told_is_not_said_again() {
     let world = World::shared(SessionScope::Server, &[]).await;
-    let control = world.server.control();
+    let control = world.control();
     let greet = || Legacy::greet(&world, "/servers/ledger/mcp", NEWEST, json!({}));
     let (one, bystander) = (greet().await, greet().await);
     order(&one, "resources/subscribe", json!({ "uri": URI })).await;
@@ -127,8 +125,7 @@ async fn what_a_server_could_not_be_told_is_not_said_again() {
     control.forget_sessions();
     assert_eq!(bystander.count().await, 1, "it is a new session");
     assert_eq!(told(&world, "resources/subscribe", "uri"), [URI]);
-    bystander.delete().await;
-    world.finish().await;
+    world.finish_with(&bystander).await;
 }
 
 /// mcp-spec T16: a subscription that one client takes back is kept while another asks for it. When
@@ -136,7 +133,7 @@ async fn what_a_server_could_not_be_told_is_not_said_again() {
 #[tokio::test]
 async fn a_subscription_is_not_kept_for_a_client_that_asked_in_vain() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let (one, other) = two(&world).await;
     order(&one, "resources/subscribe", json!({ "uri": URI })).await;
     let silence = Fault::Silence(FaultTiming::AfterExecuting);
@@ -180,11 +177,10 @@ async fn whoever_leaves_takes_its_log_level_along() {
         assert_eq!(other.delete().await.status, 204);
         let is_so = || levels() == ["error", "debug", "error"];
         until("the server hears what is wanted now", is_so).await;
-        world.server.control().forget_sessions();
+        world.control().forget_sessions();
         assert_eq!(one.count().await, 1, "{per:?}: it is a new session");
         assert_eq!(levels(), ["error", "debug", "error", "error"], "{per:?}");
-        one.delete().await;
-        world.finish().await;
+        world.finish_with(&one).await;
     }
 }
 
@@ -210,11 +206,10 @@ async fn a_server_logs_for_the_one_who_wants_most_and_each_hears_its_own_level()
         assert_eq!(found, expected, "{said}");
     }
     let (mut ones, mut others) = (one.get(None).await, other.get(None).await);
-    streams_held(&world.server.control(), 1).await;
+    streams_held(&world.control(), 1).await;
     let log = |level: &str| {
         let params = json!({ "level": level, "data": level });
         world
-            .server
             .control()
             .send_on_get_streams(&json!({ "jsonrpc": "2.0", "method": LOG, "params": params }));
     };

@@ -97,8 +97,7 @@ async fn a_server_that_lets_its_caller_go_lets_the_client_go() {
         assert_eq!(answers.len(), 1, "{version}: {answers:?}");
         assert_eq!(answers[0]["id"], 1);
         assert_eq!(world.server.ledger().executions("counter"), 1);
-        client.delete().await;
-        world.finish().await;
+        world.finish_with(&client).await;
     }
 }
 
@@ -113,8 +112,7 @@ async fn a_stream_that_breaks_upstream_stays_whole_for_the_client() {
         let events = rest(client.post(&call(1, "counter", json!({}))).await).await;
         assert_eq!(events.last().unwrap().message()["id"], 1, "{end:?}");
     }
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// A client on a pipe could not come back: it is never let go.

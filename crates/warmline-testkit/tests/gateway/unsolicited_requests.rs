@@ -55,7 +55,7 @@ async fn attends(world: &World, told: &mut mpsc::UnboundedReceiver<Value>) {
     let here = json!({ "jsonrpc": "2.0", "method": "notifications/here" });
     let heard = async {
         loop {
-            world.server.control().send_on_get_streams(&here);
+            world.control().send_on_get_streams(&here);
             let next = next_of(told, "notifications/here");
             if tokio::time::timeout(Duration::from_millis(50), next)
                 .await
@@ -76,7 +76,7 @@ fn refused(world: &World) -> u64 {
 }
 
 async fn under_way(world: &World, calls: usize) {
-    let (ledger, control) = (world.server.ledger(), world.server.control());
+    let (ledger, control) = (world.server.ledger(), world.control());
     until("all calls are under way on one session", || {
         ledger.started_executions("slow") == calls
             && control.open_get_streams() == 1
@@ -104,7 +104,6 @@ async fn a_question_that_could_be_of_several_clients_is_nobodys() {
     under_way(&world, 2).await;
     let params = json!({ "message": "?", "requestedSchema": {} });
     world
-        .server
         .control()
         .send_server_request("elicitation/create", &params);
     answered(&world).await;
@@ -114,8 +113,7 @@ async fn a_question_that_could_be_of_several_clients_is_nobodys() {
         call.abort();
     }
     first.delete().await;
-    second.delete().await;
-    world.finish().await;
+    world.finish_with(&second).await;
 }
 
 /// mcp-spec 4.4.5: roots that no call asks for are answered where all clients that listen say the
@@ -123,7 +121,7 @@ async fn a_question_that_could_be_of_several_clients_is_nobodys() {
 #[tokio::test]
 async fn roots_are_answered_where_all_clients_of_a_session_say_the_same() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let mut clients = Vec::new();
     for count in 1..=2 {
         let client = Legacy::greet(&world, RUN, NEWEST, json!({ "roots": {} })).await;
@@ -169,7 +167,7 @@ async fn a_question_of_no_call_never_goes_to_another_identity() {
     let found = (bob.count().await, alice.count().await);
     assert_eq!(found, (1, 2), "they share");
     let mut standing = bob.get(None).await;
-    let control = world.server.control();
+    let control = world.control();
     streams_held(&control, 1).await;
     let params = json!({ "message": "of alice", "requestedSchema": {} });
     control.send_server_request("elicitation/create", &params);
@@ -192,7 +190,6 @@ async fn a_question_among_several_calls_of_one_client_is_that_clients() {
     let other = lasting(&client, 2);
     under_way(&world, 2).await;
     world
-        .server
         .control()
         .send_server_request("roots/list", &json!({}));
     let mut stream = oldest.await.unwrap();
@@ -204,8 +201,7 @@ async fn a_question_among_several_calls_of_one_client_is_that_clients() {
     assert_eq!(refused(&world), 0);
     other.abort();
     drop(stream);
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec 4.4.5 Y4, P78: of several calls of a client nobody can know which one asks. Where the
@@ -213,7 +209,7 @@ async fn a_question_among_several_calls_of_one_client_is_that_clients() {
 #[tokio::test]
 async fn a_question_outlives_a_call_that_it_may_not_be_of() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
     client.count().await;
     let mut standing = client.get(None).await;
@@ -250,7 +246,6 @@ async fn a_question_that_ends_with_its_call_is_refused_at_its_server() {
     under_way(&world, 2).await;
     let params = json!({ "message": "?", "requestedSchema": {} });
     world
-        .server
         .control()
         .send_server_request("elicitation/create", &params);
     let mut stream = oldest.await.unwrap();
@@ -259,8 +254,7 @@ async fn a_question_that_ends_with_its_call_is_refused_at_its_server() {
     assert_eq!(taken_back["params"]["requestId"], question["id"]);
     answered(&world).await;
     other.abort();
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec 4.4.5 Y4: the same on a pipe. While somebody thinks about it no call of theirs counts as
@@ -306,7 +300,7 @@ async fn a_question_on_a_pipe_outlives_a_call_that_it_may_not_be_of() {
 #[tokio::test]
 async fn a_question_that_is_taken_back_is_taken_back_from_its_client() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let client = Legacy::greet(&world, PATH, NEWEST, json!({ "elicitation": {} })).await;
     client.count().await;
     let mut standing = client.get(None).await;
@@ -384,8 +378,7 @@ async fn a_question_waits_for_a_client_that_left_as_long_as_its_call_may_take() 
         ended["error"]["data"]["warmline"]["code"], "deadline",
         "{ended}"
     );
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }
 
 /// mcp-spec 3.2.4: a client that reads only JSON where it calls is asked on the stream that stands. One
@@ -405,7 +398,7 @@ async fn a_client_that_reads_only_json_is_asked_where_it_listens() {
     let refused = asks(1).await.unwrap();
     assert_eq!(refused["id"], 1, "{refused}");
     let mut standing = client.get(None).await;
-    let control = world.server.control();
+    let control = world.control();
     streams_held(&control, 1).await;
     let asking = asks(2);
     let question = standing.heard("roots/list").await;
@@ -431,6 +424,5 @@ async fn a_question_that_nobody_could_be_asked_is_not_declined() {
     let said = answer["result"]["content"][0]["text"].as_str().unwrap();
     let said: Value = serde_json::from_str(said).unwrap();
     assert_eq!(said["answers"][0]["action"], "cancel", "{answer}");
-    client.delete().await;
-    world.finish().await;
+    world.finish_with(&client).await;
 }

@@ -3,9 +3,5 @@
 //! Versions are pinned in `tests/parts`; without them these tests fail.
 mod browser;
 mod client;
-use crate::counter_rmcp;
-use crate::http_server_process;
-use crate::raw_http;
-use crate::real_parts;
 mod server_lists;
 mod stdio_process;

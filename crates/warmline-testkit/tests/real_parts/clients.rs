@@ -4,10 +4,8 @@
 mod agent;
 mod aggregate;
 mod client_process;
-use crate::external_program;
 mod fixture;
 mod http_sse;
 mod inspector;
-use crate::real_parts;
 mod rust_sdk;
 mod scripted_clients;

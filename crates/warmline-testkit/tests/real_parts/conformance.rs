@@ -5,9 +5,6 @@
 //! Every scenario of the client leg that is not about authorization must pass. Here they run one by
 //! one, each with a limit; `make conformance` runs the whole set as the suite itself does. Run this file alone
 //! with `cargo test -p warmline-testkit --examples --test conformance`, or the client is stale.
-use crate::external_program;
-use crate::http_server_process;
-use crate::real_parts;
 mod server_leg;
 mod suite_runner;
 
@@ -80,7 +77,7 @@ fn few_things_are_expected_to_fail() {
         (LEGACY, [("client", "auth/"), ("server", "no scenario")]),
         (MODERN, [("client", "auth/"), ("server", "tasks-")]),
     ] {
-        let file = real_parts::part(&format!("conformance/{revision}.yaml"));
+        let file = crate::real_parts::part(&format!("conformance/{revision}.yaml"));
         let text = std::fs::read_to_string(file).unwrap();
         let mut leg = "";
         let mut entries = 0;

@@ -5,12 +5,9 @@
 //! not zero. Whoever runs this file alone runs `cargo build -p warmline-testkit --examples` first,
 //! or the examples are stale.
 use crate::external_program;
+use crate::prelude::*;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::time::Duration;
-
-use tokio::process::Command;
 
 /// Far more than any of them takes, on a machine with much else to do.
 const WITHIN: Duration = Duration::from_secs(60);

@@ -15,6 +15,7 @@ mod examples;
 mod external_program;
 #[path = "../stage/http_server_process.rs"]
 mod http_server_process;
+mod prelude;
 #[path = "../gateway/differential/raw_http.rs"]
 mod raw_http;
 #[path = "../stage/real_parts.rs"]

@@ -1,7 +1,9 @@
 //! What nearly every story of this suite uses.
 
 pub(crate) use crate::census::until;
-pub(crate) use crate::delivery::fixture::{Outcome, Setting, payment, tool, within, within_ms};
+pub(crate) use crate::delivery::fixture::{
+    Outcome, Setting, payment, personality_of, tool, within, within_ms,
+};
 pub(crate) use crate::runtime_tasks::no_task_left;
 pub(crate) use crate::stdio_program::Program;
 pub(crate) use bytes::Bytes;

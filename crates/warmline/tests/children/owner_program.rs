@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use warmline_core::era::Era;
+use warmline_core::exchange::Diagnostic;
 use warmline_upstream::{
     ClientProfile, ServerTarget, Session, StdioConfig, TransportConfig, Upstream,
 };
@@ -59,11 +60,9 @@ pub(crate) fn reach(server: &mut ServerTarget) -> &mut StdioConfig {
     reach
 }
 
-pub(crate) async fn open(server: &ServerTarget) -> Result<Session, String> {
-    let opened = Upstream::new()
-        .open(server, &ClientProfile::default())
-        .await;
-    opened.map_err(|trouble| format!("{trouble:?}"))
+pub(crate) async fn open(server: &ServerTarget) -> Result<Session, Diagnostic> {
+    let upstream = Upstream::new();
+    upstream.open(server, &ClientProfile::default()).await
 }
 
 /// Opens the sessions and waits for ever.
@@ -87,28 +86,20 @@ pub(crate) fn hold(mut arguments: impl Iterator<Item = String>) -> ExitCode {
 /// Opens one session and then another, and tells about the program of the last.
 pub(crate) fn find(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let program = arguments.next().expect("a program");
-    let found = on_runtime(async {
+    on_runtime(async {
         let mut server = server("serve", "none");
         reach(&mut server).program = program;
-        open(&server).await?.close().await;
-        let session = open(&server).await?;
-        let report = session.child().ok_or("no child")?;
+        let first = open(&server).await.expect("a session");
+        first.close().await;
+        let session = open(&server).await.expect("another session");
+        let report = session.child().expect("a child");
         session.close().await;
-        Ok::<_, String>(format!(
+        println!(
             "{} {} {}",
             report.program_source,
             report.program.display(),
             report.path
-        ))
+        );
     });
-    match found {
-        Ok(found) => {
-            println!("{found}");
-            ExitCode::SUCCESS
-        },
-        Err(why) => {
-            println!("{why}");
-            ExitCode::FAILURE
-        },
-    }
+    ExitCode::SUCCESS
 }

@@ -26,10 +26,20 @@ pub(crate) fn marked(mark: &str) -> Vec<i32> {
 
 /// All processes.
 fn all() -> Vec<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    numbers_in("/proc")
+}
+
+/// The entries of a folder whose names are numbers.
+fn numbers_in(folder: &str) -> Vec<i32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
+}
+
+/// This process.
+pub(crate) fn own_process() -> i32 {
+    i32::try_from(std::process::id()).unwrap_or_default()
 }
 
 /// State, parent, group and session of a process.
@@ -51,23 +61,14 @@ pub(crate) fn zombies_of(parent: i32) -> usize {
 
 /// The numbers of a process's open descriptors.
 pub(crate) fn descriptors(pid: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut numbers: Vec<i32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    numbers.sort_unstable();
-    numbers
+    numbers_in(&format!("/proc/{pid}/fd"))
 }
 
 /// The descriptors this process was started with, whoever asks first.
 pub(crate) fn given_to_us() -> &'static [i32] {
     static GIVEN: OnceLock<Vec<i32>> = OnceLock::new();
     GIVEN.get_or_init(|| {
-        let own = i32::try_from(std::process::id()).unwrap_or_default();
-        let mut given = descriptors(own);
+        let mut given = descriptors(own_process());
         // Without the one that was open for looking.
         given.retain(|number| Path::new(&format!("/proc/self/fd/{number}")).exists());
         given

@@ -1,5 +1,6 @@
 //! What is promised of process trees.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -10,10 +11,10 @@ use warmline_core::delivery::Delivery;
 use warmline_core::error::code::Reason;
 use warmline_core::exchange::{AttemptResult, Request};
 use warmline_core::message::params::Params;
-use warmline_upstream::{ClientProfile, ProgramSource, Upstream};
+use warmline_upstream::{ChildReport, ProgramSource, Session};
 
 use crate::owner_program::{self, STUBBORN, STUBBORN_PROCESSES};
-use crate::{Story, now, on_runtime, process_scan, until};
+use crate::{Story, alive_tasks, is_within, now, on_runtime, process_scan, until};
 
 pub(crate) const ALL: &[Story] = &[
     // A49, P28, reliability P34: `kill -9` ends the tree.
@@ -88,339 +89,286 @@ fn this_binary() -> Command {
 }
 
 /// Fails unless a tree is gone within the limit; whatever is left of it is killed.
-pub(crate) async fn expect_gone(mark: &str, limit: Duration) -> Result<Duration, String> {
-    let gone = until("the tree is gone", limit, || {
-        process_scan::marked(mark).is_empty()
-    })
-    .await;
-    for left in process_scan::marked(mark)
-        .into_iter()
-        .filter_map(Pid::from_raw)
-    {
-        kill_process(left, Signal::KILL).ok();
+pub(crate) async fn expect_gone(mark: &str, limit: Duration) {
+    let gone = is_within(limit, || process_scan::marked(mark).is_empty()).await;
+    for left in process_scan::marked(mark) {
+        signal(left, Signal::KILL).ok();
     }
-    gone
+    assert!(gone, "not within {limit:?}: the tree is gone");
 }
 
-pub(crate) fn expect(what: &str, is_true: bool) -> Result<(), String> {
-    if is_true {
-        Ok(())
-    } else {
-        Err(what.to_owned())
-    }
+fn signal(process: i32, signal: Signal) -> rustix::io::Result<()> {
+    kill_process(Pid::from_raw(process).expect("a process"), signal)
+}
+
+/// Opens a session to a server that runs this script, with its tree marked.
+async fn open(script: &str, mark: &str) -> Session {
+    let server = owner_program::server(script, mark);
+    owner_program::open(&server).await.expect("a session")
+}
+
+fn child(session: &Session) -> ChildReport {
+    session.child().expect("a child")
+}
+
+/// The process of a session's server.
+fn server_process(session: &Session) -> i32 {
+    i32::try_from(child(session).pid).expect("the number of a process")
+}
+
+/// The warden above a server: its parent.
+fn warden_of(server: i32) -> i32 {
+    let (_, warden, ..) = process_scan::stat(server).expect("a server");
+    warden
+}
+
+async fn call(session: &Session) -> AttemptResult {
+    let request = Request::new("tools/call", Params::empty());
+    session.call(request, &()).await
 }
 
 /// Kills a program that holds so many stubborn trees, in the way that its first argument says.
-pub(crate) fn killed_owner(holds: &str, trees: usize) -> Result<(), String> {
+pub(crate) fn killed_owner(holds: &str, trees: usize) {
     let mark = process_scan::fresh_mark();
     let mut command = this_binary();
     command
         .args([holds, &mark, &trees.to_string()])
         .stdout(Stdio::piped());
-    let mut held = Ours(command.spawn().map_err(|error| error.to_string())?);
-    let stdout = held.0.stdout.take().ok_or("no output")?;
+    let mut held = Ours(command.spawn().expect("the owner"));
+    let stdout = held.0.stdout.take().expect("its output");
     let mut ready = String::new();
-    BufReader::new(stdout)
-        .read_line(&mut ready)
-        .map_err(|error| error.to_string())?;
-    expect("the owner is ready", ready == "ready\n")?;
+    let read = BufReader::new(stdout).read_line(&mut ready);
+    read.expect("a line");
+    assert_eq!(ready, "ready\n");
     on_runtime(async {
         // One warden for each tree.
         let processes = trees * (STUBBORN_PROCESSES + 1);
         let all_up = || process_scan::marked(&mark).len() >= processes;
-        until("the trees stand", Duration::from_secs(10), all_up).await?;
-        held.0.kill().map_err(|error| error.to_string())?;
-        expect_gone(&mark, Duration::from_secs(3)).await
-    })?;
-    Ok(())
+        until("the trees stand", Duration::from_secs(10), all_up).await;
+        held.0.kill().expect("an owner to kill");
+        expect_gone(&mark, Duration::from_secs(3)).await;
+    });
 }
 
-fn closed_tree() -> Result<(), String> {
+fn closed_tree() {
     let mark = process_scan::fresh_mark();
     on_runtime(async {
-        let session = owner_program::open(&owner_program::server(STUBBORN, &mark)).await?;
-        let report = session.child().ok_or("no child")?;
-        expect("it has a warden", report.has_warden)?;
+        let session = open(STUBBORN, &mark).await;
+        assert!(child(&session).has_warden);
         let all_up = || process_scan::marked(&mark).len() > STUBBORN_PROCESSES;
-        until("the tree stands", Duration::from_secs(10), all_up).await?;
+        until("the tree stands", Duration::from_secs(10), all_up).await;
         let began = now();
         session.close().await;
         let took = began.elapsed();
-        expect_gone(&mark, Duration::ZERO).await?;
-        expect(
-            &format!("closing took {took:?}"),
-            took < Duration::from_secs(6),
-        )?;
-        let exit = session.child().and_then(|report| report.exit);
-        expect(&format!("{exit:?}"), exit.as_deref() == Some("signal 9"))
-    })
+        expect_gone(&mark, Duration::ZERO).await;
+        assert!(took < Duration::from_secs(6), "closing took {took:?}");
+        assert_eq!(child(&session).exit.as_deref(), Some("signal 9"));
+    });
 }
 
-fn stopped_child() -> Result<(), String> {
+fn stopped_child() {
     let mark = process_scan::fresh_mark();
     on_runtime(async {
-        let session = owner_program::open(&owner_program::server("serve", &mark)).await?;
-        let server = i32::try_from(session.child().ok_or("no child")?.pid).map_err(|_| "pid")?;
-        let server = Pid::from_raw(server).ok_or("no server")?;
-        kill_process(server, Signal::STOP).map_err(|error| error.to_string())?;
+        let session = open("serve", &mark).await;
+        signal(server_process(&session), Signal::STOP).expect("a server to stop");
         session.close().await;
-        expect_gone(&mark, Duration::ZERO).await?;
-        Ok(())
-    })
+        expect_gone(&mark, Duration::ZERO).await;
+    });
 }
 
-fn nothing_left() -> Result<(), String> {
+fn nothing_left() {
     let mark = process_scan::fresh_mark();
-    let ours = i32::try_from(std::process::id()).map_err(|_| "pid")?;
     on_runtime(async {
-        let tasks = || {
-            tokio::runtime::Handle::current()
-                .metrics()
-                .num_alive_tasks()
-        };
         let mut before = None;
         for round in 0..10 {
-            let session = owner_program::open(&owner_program::server("serve", &mark)).await?;
+            let session = open("serve", &mark).await;
             session.close().await;
             drop(session);
-            until("its tasks ended", Duration::from_secs(1), || tasks() == 0).await?;
-            let open = process_scan::descriptors(ours).len();
+            let ended = || alive_tasks() == 0;
+            until("its tasks ended", Duration::from_secs(1), ended).await;
+            let open = process_scan::descriptors(process_scan::own_process()).len();
             // The first child makes the runtime listen for signals, once.
-            let before = *before.get_or_insert(open);
-            expect(
-                &format!("round {round}: {open} descriptors, not {before}"),
-                open == before,
-            )?;
+            assert_eq!(open, *before.get_or_insert(open), "round {round}");
         }
-        expect_gone(&mark, Duration::ZERO).await?;
-        Ok(())
-    })
+        expect_gone(&mark, Duration::ZERO).await;
+    });
 }
 
-fn ended_server() -> Result<(), String> {
+fn ended_server() {
     let mark = process_scan::fresh_mark();
     let script = "setsid sh -c 'trap \"\" TERM; sleep 1000; :' & on_call='exit 7'; serve";
     on_runtime(async {
-        let session = owner_program::open(&owner_program::server(script, &mark)).await?;
+        let session = open(script, &mark).await;
         // The warden, the server, the shell of its own session, and what that waits for.
         let stands = || process_scan::marked(&mark).len() >= 4;
-        until("the grandchild stands", Duration::from_secs(5), stands).await?;
-        let ending = session
-            .call(Request::new("tools/call", Params::empty()), &())
-            .await;
-        expect(
-            &format!("{ending:?}"),
-            ending.delivery() == Delivery::Unknown,
-        )?;
-        expect_gone(&mark, Duration::from_secs(1)).await?;
-        let report = session.child().ok_or("no child")?;
-        expect(
-            &format!("{:?}", report.exit),
-            report.exit.as_deref() == Some("exit status 7"),
-        )?;
+        until("the grandchild stands", Duration::from_secs(5), stands).await;
+        let ending = call(&session).await;
+        assert_eq!(ending.delivery(), Delivery::Unknown, "{ending:?}");
+        expect_gone(&mark, Duration::from_secs(1)).await;
+        let report = child(&session);
+        assert_eq!(report.exit.as_deref(), Some("exit status 7"));
         // The shell of its own session, and what it waits for.
-        expect(
-            &format!("{} were left behind", report.orphans_killed),
-            report.orphans_killed == 2,
-        )
-    })
+        assert_eq!(report.orphans_killed, 2);
+    });
 }
 
-fn died_in_a_call() -> Result<(), String> {
+fn died_in_a_call() {
     let mark = process_scan::fresh_mark();
     let script = "on_call='echo out of memory >&2; kill -9 $$'; serve";
     on_runtime(async {
-        let session = owner_program::open(&owner_program::server(script, &mark)).await?;
+        let session = open(script, &mark).await;
         let began = now();
-        let ending = session
-            .call(Request::new("tools/call", Params::empty()), &())
-            .await;
+        let ending = call(&session).await;
         let took = began.elapsed();
         let AttemptResult::Failed(failure) = ending else {
-            return Err("it was answered".to_owned());
+            panic!("it was answered");
         };
         let trouble = &failure.diagnostic;
-        expect(&format!("{trouble:?}"), trouble.reason == Reason::ChildExit)?;
-        expect(&trouble.message, trouble.message.contains("signal 9"))?;
-        expect(
-            "its last words",
-            trouble.cause.as_deref() == Some("out of memory"),
-        )?;
-        expect(&format!("it took {took:?}"), took < Duration::from_secs(2))?;
+        assert_eq!(trouble.reason, Reason::ChildExit, "{trouble:?}");
+        assert!(trouble.message.contains("signal 9"), "{trouble:?}");
+        assert_eq!(trouble.cause.as_deref(), Some("out of memory"));
+        assert!(took < Duration::from_secs(2), "it took {took:?}");
         session.close().await;
-        expect_gone(&mark, Duration::ZERO).await?;
-        Ok(())
-    })
+        expect_gone(&mark, Duration::ZERO).await;
+    });
 }
 
-fn killed_warden() -> Result<(), String> {
+fn killed_warden() {
     let mark = process_scan::fresh_mark();
     let script = "trap '' TERM; sleep 1000 & on_call='sleep 1000'; serve";
     on_runtime(async {
-        let session = owner_program::open(&owner_program::server(script, &mark)).await?;
-        let server = i32::try_from(session.child().ok_or("no child")?.pid).map_err(|_| "pid")?;
-        let (_, warden, ..) = process_scan::stat(server).ok_or("no server")?;
+        let session = open(script, &mark).await;
+        let warden = warden_of(server_process(&session));
         let killing = async {
             let calling = || process_scan::marked(&mark).len() == 4;
-            until("the call runs", Duration::from_secs(10), calling).await?;
-            let warden = Pid::from_raw(warden).ok_or("no warden")?;
-            kill_process(warden, Signal::KILL).map_err(|error| error.to_string())
+            until("the call runs", Duration::from_secs(10), calling).await;
+            signal(warden, Signal::KILL).expect("a warden to kill");
         };
-        let request = Request::new("tools/call", Params::empty());
-        let (killed, ending) = tokio::join!(killing, session.call(request, &()));
-        killed?;
-        expect(
-            &format!("{ending:?}"),
-            ending.delivery() == Delivery::Unknown,
-        )?;
-        expect_gone(&mark, Duration::from_secs(1)).await?;
-        Ok(())
-    })
+        let ((), ending) = tokio::join!(killing, call(&session));
+        assert_eq!(ending.delivery(), Delivery::Unknown, "{ending:?}");
+        expect_gone(&mark, Duration::from_secs(1)).await;
+    });
 }
 
-fn clean_start() -> Result<(), String> {
+fn clean_start() {
     let mark = process_scan::fresh_mark();
     on_runtime(async {
-        let session = owner_program::open(&owner_program::server("serve", &mark)).await?;
-        let server = i32::try_from(session.child().ok_or("no child")?.pid).map_err(|_| "pid")?;
-        let (_, warden, group, its_session) = process_scan::stat(server).ok_or("no server")?;
-        let ours = process_scan::stat(i32::try_from(std::process::id()).map_err(|_| "pid")?);
-        let (.., our_group, our_session) = ours.ok_or("no stat of ours")?;
-        expect("it leads its group", group == server && group != our_group)?;
-        expect("it is in another session", its_session != our_session)?;
+        let session = open("serve", &mark).await;
+        let server = server_process(&session);
+        let (_, warden, group, its_session) = process_scan::stat(server).expect("a server");
+        let ours = process_scan::stat(process_scan::own_process());
+        let (.., our_group, our_session) = ours.expect("a stat of ours");
+        assert_eq!(group, server, "it leads its group");
+        assert_ne!(group, our_group);
+        assert_ne!(its_session, our_session);
         // What we were started with, any child of ours has too.
         let given = process_scan::given_to_us();
         let own = |pid| {
-            process_scan::descriptors(pid)
-                .into_iter()
-                .filter(|it| !given.contains(it))
-                .count()
+            let mut open = process_scan::descriptors(pid);
+            open.retain(|number| !given.contains(number));
+            open.len()
         };
-        expect(
-            "a descriptor of ours is open in the server",
-            own(server) == 0,
-        )?;
+        assert_eq!(own(server), 0, "descriptors of ours in the server");
         // The control socket and the eye on the server.
-        expect("the warden has more than it needs", own(warden) == 2)?;
+        assert_eq!(own(warden), 2, "descriptors of the warden");
         session.close().await;
-        expect_gone(&mark, Duration::ZERO).await?;
-        Ok(())
-    })
+        expect_gone(&mark, Duration::ZERO).await;
+    });
 }
 
-fn reaped_orphans() -> Result<(), String> {
+fn reaped_orphans() {
     let mark = process_scan::fresh_mark();
     // Each call leaves an orphan that ends by itself a little later.
     let script = r#"on_call='sh -c "sleep 0.1 & exit 0"; answer "\"result\":{}"'; serve"#;
     on_runtime(async {
-        let session = owner_program::open(&owner_program::server(script, &mark)).await?;
-        let server = i32::try_from(session.child().ok_or("no child")?.pid).map_err(|_| "pid")?;
-        let (_, warden, ..) = process_scan::stat(server).ok_or("no server")?;
+        let session = open(script, &mark).await;
+        let warden = warden_of(server_process(&session));
         for _ in 0..20 {
-            let ending = session
-                .call(Request::new("tools/call", Params::empty()), &())
-                .await;
-            expect(
-                &format!("{ending:?}"),
-                ending.delivery() == Delivery::Answered,
-            )?;
+            let ending = call(&session).await;
+            assert_eq!(ending.delivery(), Delivery::Answered, "{ending:?}");
         }
         let ended = || process_scan::marked(&mark).len() == 2;
-        until("the orphans ended", Duration::from_secs(5), ended).await?;
+        until("the orphans ended", Duration::from_secs(5), ended).await;
         let reaped = || process_scan::zombies_of(warden) == 0;
-        until("the zombies are gone", Duration::from_secs(1), reaped).await?;
+        until("the zombies are gone", Duration::from_secs(1), reaped).await;
         session.close().await;
-        Ok(())
-    })
+    });
 }
 
-fn failed_start() -> Result<(), String> {
-    let folder = Folder::new()?;
+fn failed_start() {
+    let folder = Folder::new();
     let script = folder.0.join("script");
-    std::fs::write(&script, "#!/no/such/interpreter\n").map_err(|error| error.to_string())?;
+    fs::write(&script, "#!/no/such/interpreter\n").expect("a script");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&script, mode).map_err(|error| error.to_string())?;
+    fs::set_permissions(&script, mode).expect("its mode");
     on_runtime(async {
         let mut server = owner_program::server("", &process_scan::fresh_mark());
         owner_program::reach(&mut server).program = script.display().to_string();
-        match Upstream::new()
-            .open(&server, &ClientProfile::default())
-            .await
-        {
-            Ok(_) => Err("it opened".to_owned()),
-            Err(trouble) => expect(
-                &format!("{trouble:?}"),
-                trouble.reason == Reason::ProgramMissing,
-            ),
-        }
-    })
+        let opened = owner_program::open(&server).await;
+        let trouble = opened.expect_err("no session");
+        assert_eq!(trouble.reason, Reason::ProgramMissing, "{trouble:?}");
+    });
 }
 
-fn dropped_opening() -> Result<(), String> {
+fn dropped_opening() {
     let mark = process_scan::fresh_mark();
     // Never answers: the opening is dropped at several moments of its start.
-    let server = owner_program::server(
-        "trap '' TERM; setsid sleep 1000 & while :; do sleep 1; done",
-        &mark,
-    );
+    let script = "trap '' TERM; setsid sleep 1000 & while :; do sleep 1; done";
+    let server = owner_program::server(script, &mark);
     on_runtime(async {
         for milliseconds in [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 200] {
             let opening = owner_program::open(&server);
             let opened = tokio::time::timeout(Duration::from_millis(milliseconds), opening).await;
-            expect("nobody answers", opened.is_err())?;
+            assert!(opened.is_err(), "nobody answers");
         }
-        expect_gone(&mark, Duration::from_secs(6)).await?;
-        Ok(())
-    })
+        expect_gone(&mark, Duration::from_secs(6)).await;
+    });
 }
 
-fn found_by_login_shell() -> Result<(), String> {
-    let folder = Folder::new()?;
+fn found_by_login_shell() {
+    let folder = Folder::new();
     let bin = folder.0.join("bin");
-    let told = |error: std::io::Error| error.to_string();
-    std::fs::create_dir(&bin).map_err(told)?;
-    std::os::unix::fs::symlink("/bin/sh", bin.join("only-in-the-profile")).map_err(told)?;
+    let program = bin.join("only-in-the-profile");
+    fs::create_dir(&bin).expect("a folder");
+    std::os::unix::fs::symlink("/bin/sh", &program).expect("a program");
     let profile = format!(
         "echo welcome; echo asked >> \"$HOME/asked\"; PATH={}:/usr/bin:/bin",
         bin.display()
     );
-    std::fs::write(folder.0.join(".profile"), profile).map_err(told)?;
+    fs::write(folder.0.join(".profile"), profile).expect("a profile");
     let mut command = this_binary();
     command
         .args([owner_program::FIND, "only-in-the-profile"])
-        .env_clear();
-    command
+        .env_clear()
         .env("PATH", "/bare")
         .env("SHELL", "/bin/sh")
         .env("HOME", &folder.0);
-    let output = command.output().map_err(told)?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let program = bin.join("only-in-the-profile");
+    let output = command.output().expect("its output");
     let expected = format!(
         "{} {} {}:/usr/bin:/bin:/bare\n",
         ProgramSource::LoginShell,
         program.display(),
         bin.display()
     );
-    expect(&format!("{said} is not {expected}"), said == expected)?;
-    let asked = std::fs::read_to_string(folder.0.join("asked")).map_err(told)?;
-    expect("the shell is asked once", asked == "asked\n")
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    let asked = fs::read_to_string(folder.0.join("asked")).expect("a login shell");
+    assert_eq!(asked, "asked\n", "the shell is asked once");
 }
 
 /// A folder that is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Result<Self, String> {
-        let path =
-            std::env::temp_dir().join(format!("warmline-children-{}", process_scan::fresh_mark()));
-        std::fs::create_dir(&path).map_err(|error| error.to_string())?;
-        Ok(Self(path))
+    fn new() -> Self {
+        let name = format!("warmline-children-{}", process_scan::fresh_mark());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("a folder");
+        Self(path)
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
+        fs::remove_dir_all(&self.0).ok();
     }
 }

@@ -11,8 +11,8 @@ use warmline_core::era::Era;
 use warmline_engine::admin::EngineAdmin as _;
 
 use crate::owner_program::{SERVER, STUBBORN};
-use crate::process_trees::{expect, expect_gone, killed_owner};
-use crate::{Story, on_runtime, process_scan, until};
+use crate::process_trees::{expect_gone, killed_owner};
+use crate::{Story, alive_tasks, on_runtime, process_scan, until};
 
 pub(crate) const ALL: &[Story] = &[
     // A47, A48, P27, reliability P33: a hundred runs, whoever ends them.
@@ -40,7 +40,7 @@ pub(crate) const ALL: &[Story] = &[
 /// `HOLD_RUNS mark count`: has runs on stubborn servers, says so, and waits to be killed.
 pub(crate) const HOLD_RUNS: &str = "__hold_runs";
 
-fn given_up_starts() -> Result<(), String> {
+fn given_up_starts() {
     let mark = process_scan::fresh_mark();
     on_runtime(async {
         // At several moments of a start: of its warden, of its program, of its first word.
@@ -49,15 +49,14 @@ fn given_up_starts() -> Result<(), String> {
             let server =
                 Server::stdio("silent", ["sh", "-c", script]).env(process_scan::MARK, &*mark);
             let warm = Warmline::builder().server(server).build();
-            let warm = warm.map_err(|error| error.to_string())?;
-            let silent = warm.server("silent").map_err(|error| error.to_string())?;
+            let warm = warm.expect("an engine");
+            let silent = warm.server("silent").expect("a server of ours");
             let met = tokio::time::timeout(Duration::from_millis(milliseconds), silent.info());
-            expect("nobody answers", met.await.is_err())?;
+            assert!(met.await.is_err(), "nobody answers");
             warm.close_fast_within(Duration::from_secs(10)).await;
-            expect_gone(&mark, Duration::ZERO).await?;
+            expect_gone(&mark, Duration::ZERO).await;
         }
-        Ok(())
-    })
+    });
 }
 
 const CYCLES: usize = 100;
@@ -129,7 +128,7 @@ fn node() -> Option<String> {
 }
 
 /// An engine with one server of each kind of tree, and the names of the servers.
-fn engine(mark: &str) -> Result<(Warmline, Vec<&'static str>), String> {
+fn engine(mark: &str) -> (Warmline, Vec<&'static str>) {
     let mut servers = vec![
         server("wrapped", WRAPPED, mark),
         server("detached", DETACHED, mark),
@@ -144,8 +143,7 @@ fn engine(mark: &str) -> Result<(Warmline, Vec<&'static str>), String> {
         limits.processes = 64;
         limits.processes_per_identity = 64;
     });
-    let warm = warm.build().map_err(|error| error.to_string())?;
-    Ok((warm, names))
+    (warm.build().expect("an engine"), names)
 }
 
 async fn call(server: &ServerHandle) {
@@ -216,33 +214,33 @@ async fn expect_cancelled(task: tokio::task::JoinHandle<()>) {
     assert!(ended.is_err(), "the task came to its end");
 }
 
-fn counted_orphans() -> Result<(), String> {
+fn counted_orphans() {
     let mark = process_scan::fresh_mark();
     on_runtime(async {
-        let (warm, _) = engine(&mark)?;
+        let (warm, _) = engine(&mark);
         let killed = |name: &str| {
             let snapshot = warm.snapshot();
             let numbers = snapshot.server(name);
             numbers.map_or(0, |numbers| numbers.count("orphans_killed_total", &[]))
         };
         let run = warm.begin_run();
-        call(&run.server("detached").map_err(|error| error.to_string())?).await;
+        call(&run.server("detached").expect("a server of ours")).await;
         // The warden, the shell, the server in it, the helper and what it waits for.
         let stands = || process_scan::marked(&mark).len() >= 5;
-        until("the tree stands", GONE_WITHIN, stands).await?;
-        expect("nothing is counted before", killed("detached") == 0)?;
+        until("the tree stands", GONE_WITHIN, stands).await;
+        assert_eq!(killed("detached"), 0, "nothing is counted before");
         run.end().await;
         let counted = || killed("detached") == 2;
-        until("the helper and what it waits for", GONE_WITHIN, counted).await?;
+        until("the helper and what it waits for", GONE_WITHIN, counted).await;
         warm.close().await;
-        expect_gone(&mark, GONE_WITHIN).await.map(drop)
-    })
+        expect_gone(&mark, GONE_WITHIN).await;
+    });
 }
 
-fn hundred_cycles() -> Result<(), String> {
+fn hundred_cycles() {
     let mark = process_scan::fresh_mark();
     on_runtime(async {
-        let (warm, names) = engine(&mark)?;
+        let (warm, names) = engine(&mark);
         let mut order: Vec<usize> = (0..CYCLES).collect();
         fastrand::shuffle(&mut order);
         let mut cycles = JoinSet::new();
@@ -255,25 +253,20 @@ fn hundred_cycles() -> Result<(), String> {
                 cycles.spawn(cycle(warm.clone(), name, end, number));
             }
             match cycles.join_next().await {
-                Some(ended) => ended.map_err(|error| error.to_string())?,
+                Some(ended) => ended.expect("a cycle"),
                 None => break,
             }
         }
-        expect_gone(&mark, GONE_WITHIN).await?;
+        expect_gone(&mark, GONE_WITHIN).await;
         // The last tree is gone a moment before its run is.
         until("no run and no session is left", GONE_WITHIN, || {
             let snapshot = warm.snapshot();
             snapshot.runs.is_empty() && snapshot.sessions.is_empty()
         })
-        .await?;
+        .await;
         warm.close().await;
-        let tasks = || {
-            let runtime = tokio::runtime::Handle::current();
-            runtime.metrics().num_alive_tasks()
-        };
-        until("no task is left", GONE_WITHIN, || tasks() == 0).await?;
-        Ok(())
-    })
+        until("no task is left", GONE_WITHIN, || alive_tasks() == 0).await;
+    });
 }
 
 /// Has the runs and waits for ever.

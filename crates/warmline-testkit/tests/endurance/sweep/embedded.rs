@@ -16,8 +16,8 @@ use warmline_testkit::sweep::{CancelPoint, DropTiming, TaskTermination, drop_at,
 use warmline_testkit::{Census, LedgerServer, Personality};
 use warmline_upstream::{Timeouts, TransportConfig};
 
-use super::census::until;
-use super::stdio_program::Program;
+use crate::census::until;
+use crate::stdio_program::Program;
 
 mod calls;
 mod first_call;

@@ -11,9 +11,9 @@ use warmline_core::message::params::Params;
 use warmline_testkit::{Census, Fault, FaultRule, LedgerServer, Personality};
 use warmline_upstream::{ClientProfile, Listener, ServerTarget, Session, Upstream};
 
-use super::census::until;
-use super::http_sse_server::OldServer;
-use super::stdio_program::Program;
+use crate::census::until;
+use crate::http_sse_server::OldServer;
+use crate::stdio_program::Program;
 
 /// How soon all must be as it was.
 const SETTLES_WITHIN: Duration = Duration::from_secs(20);

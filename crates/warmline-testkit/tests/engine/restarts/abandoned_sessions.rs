@@ -1,11 +1,6 @@
 //! What nobody came back for is ended; what somebody holds is not.
 
-use std::time::Duration;
-use warmline::Secret;
-use warmline_testkit::{CannedReply, Fault, FaultRule, FaultTiming};
-
 use super::*;
-use crate::restarts::census::until;
 
 /// How long a server that has a connection may take for what is on it, between two jumps of time.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(10);
@@ -38,17 +33,17 @@ async fn step(server: &LedgerServer) {
 async fn a_session_that_nobody_came_back_for_is_ended() {
     let (server, store) = (server(), RecordingStore::new());
     let first = life(&server, &store);
-    count(&first, "left").await;
-    count(&first, "taken-up").await;
+    count_in(&first, "left").await;
+    count_in(&first, "taken-up").await;
     first.close().await;
     assert_eq!(server.counts().open_sessions, 2);
     let second = life(&server, &store);
-    assert_eq!(count(&second, "taken-up").await, 2);
+    assert_eq!(count_in(&second, "taken-up").await, 2);
     let held = second.named_run("taken-up").unwrap();
     for _ in 0..5 {
         pass(&server, 10).await;
         // A run in use is not one that nobody came back for.
-        let expected = counted(&held.server(LEDGER).unwrap()).await;
+        let expected = count(&held.server(LEDGER).unwrap()).await;
         assert!(expected > 2);
     }
     assert_eq!(server.counts().open_sessions, 1);
@@ -68,13 +63,13 @@ async fn nobody_loses_a_session_while_those_of_others_are_ended() {
     let first = life(&server, &store);
     let names = ["one", "two", "three"];
     for name in names {
-        count(&first, name).await;
+        count_in(&first, name).await;
     }
     first.close().await;
     let second = life(&server, &store);
     // Somebody has to call, so that there is a keeper.
     let run = second.begin_run();
-    counted(&run.server(LEDGER).unwrap()).await;
+    count(&run.server(LEDGER).unwrap()).await;
     run.end().await;
     let before = server.ledger().messages_received("DELETE");
     let deletes = || server.ledger().messages_received("DELETE") - before;
@@ -91,7 +86,7 @@ async fn nobody_loses_a_session_while_those_of_others_are_ended() {
     let runs = names.map(|name| second.named_run(name).unwrap());
     let mut came_back = Vec::new();
     for run in &runs {
-        came_back.push(counted(&run.server(LEDGER).unwrap()).await);
+        came_back.push(count(&run.server(LEDGER).unwrap()).await);
     }
     came_back.sort_unstable();
     assert_eq!(came_back, [1, 2, 2], "two of them find theirs");
@@ -100,7 +95,7 @@ async fn nobody_loses_a_session_while_those_of_others_are_ended() {
     pass(&server, 5).await;
     let mut later = Vec::new();
     for run in runs {
-        later.push(counted(&run.server(LEDGER).unwrap()).await);
+        later.push(count(&run.server(LEDGER).unwrap()).await);
         run.end().await;
     }
     later.sort_unstable();
@@ -117,13 +112,13 @@ async fn a_session_that_could_not_be_ended_is_tried_again() {
     for (status, tries, open) in [(503, 2, 0), (401, 2, 0), (405, 1, 1)] {
         let (server, store) = (server(), RecordingStore::new());
         let first = life(&server, &store);
-        count(&first, "left").await;
+        count_in(&first, "left").await;
         first.close().await;
         let second = life(&server, &store);
         let deletes = || server.ledger().messages_received("DELETE");
         // Somebody has to call, so that there is a keeper.
         let run = second.begin_run();
-        counted(&run.server(LEDGER).unwrap()).await;
+        count(&run.server(LEDGER).unwrap()).await;
         run.end().await;
         let before = deletes();
         let deletes = || deletes() - before;
@@ -158,14 +153,14 @@ async fn a_session_is_ended_at_its_own_server() {
     };
     let first = life(&[("mine", &mine)]);
     let run = first.named_run("left").unwrap();
-    counted(&run.server("mine").unwrap()).await;
+    count(&run.server("mine").unwrap()).await;
     run.detach();
     first.close().await;
     // This life knows another server only, which is called now and then.
     let second = life(&[("other", &other)]);
     let run = second.named_run("here").unwrap();
     for _ in 0..5 {
-        counted(&run.server("other").unwrap()).await;
+        count(&run.server("other").unwrap()).await;
         pass(&other, 10).await;
     }
     assert_eq!(other.ledger().messages_received("DELETE"), 0);
@@ -203,12 +198,12 @@ async fn a_session_is_ended_by_whoever_opened_it() {
             |secret: Secret| life_of(Server::http(LEDGER, server.url()).bearer(secret), &store);
         let first = life(opened_with);
         let run = first.identity("alice").named_run("left").unwrap();
-        counted(&run.server(LEDGER).unwrap()).await;
+        count(&run.server(LEDGER).unwrap()).await;
         run.detach();
         first.close().await;
         let second = life(found_with);
         let run = second.identity(who).begin_run();
-        counted(&run.server(LEDGER).unwrap()).await;
+        count(&run.server(LEDGER).unwrap()).await;
         run.end().await;
         let (before, left) = (
             server.ledger().messages_received("DELETE"),
@@ -246,7 +241,7 @@ async fn a_loss_that_nobody_came_back_for_is_forgotten() {
     let second = life(&server, &store);
     let held = second.named_run("held").unwrap();
     for _ in 0..5 {
-        counted(&held.server(LEDGER).unwrap()).await;
+        count(&held.server(LEDGER).unwrap()).await;
         pass(&server, 10).await;
     }
     held.end().await;

@@ -1,12 +1,7 @@
 //! Orders and records: what was said to a session is known in the next life, and by a session that
 //! was being written down when it was said.
 
-use warmline_testkit::{Fault, FaultRule, FaultTiming};
-
-use warmline_engine::relay::RelayHandle as _;
-
 use super::*;
-use crate::restarts::census::until;
 use crate::restarts::recording_store::Mood;
 
 const LEVEL: &str = "logging/setLevel";
@@ -18,9 +13,8 @@ const SUBSCRIBE: &str = "resources/subscribe";
 async fn what_was_ordered_is_written_down_before_a_crash() {
     let (server, store) = (server(), RecordingStore::new());
     let first = life(&server, &store);
-    let run = first.named_run("chat").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
-    assert_eq!(counted(&ledger).await, 1);
+    let (_run, ledger) = chat(&first);
+    assert_eq!(count(&ledger).await, 1);
     store.is_now(Mood::SavesSlowly);
     store.asked();
     for number in 0..20 {
@@ -43,11 +37,10 @@ async fn what_was_ordered_is_written_down_before_a_crash() {
 
     // Whatever the first one would do from here on, it does not do it any more.
     let second = life(&server, &store);
-    let again = second.named_run("chat").unwrap();
-    let ledger_again = again.server(LEDGER).unwrap();
-    assert_eq!(counted(&ledger_again).await, 2);
+    let (again, ledger_again) = chat(&second);
+    assert_eq!(count(&ledger_again).await, 2);
     server.control().forget_sessions();
-    assert_eq!(counted(&ledger_again).await, 1);
+    assert_eq!(count(&ledger_again).await, 1);
     let received = |method| server.ledger().messages_received(method);
     assert_eq!((received(LEVEL), received(SUBSCRIBE)), (2, 40));
     again.end().await;
@@ -61,9 +54,8 @@ async fn what_was_ordered_is_written_down_before_a_crash() {
 async fn what_is_ordered_while_a_session_is_written_down_reaches_it() {
     let (server, store) = (server(), RecordingStore::new());
     let warm = life(&server, &store);
-    let run = warm.named_run("chat").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
-    assert_eq!(counted(&ledger).await, 1);
+    let (run, ledger) = chat(&warm);
+    assert_eq!(count(&ledger).await, 1);
     store.is_now(Mood::SavesSlowly);
     let late = Fault::Delay(60, FaultTiming::AfterExecuting);
     server.inject(FaultRule::new(late).on_method(SUBSCRIBE));

@@ -1,15 +1,10 @@
 //! A key with several sessions has no record: none of them is anybody's but its holder's.
 
-use warmline_core::policy::SessionScope;
-
 use super::*;
 
 fn pool(server: &LedgerServer, store: &RecordingStore) -> Warmline {
     let several = Server::http(LEDGER, server.url()).session_per(SessionScope::Identity);
-    let builder = Warmline::builder()
-        .server(several)
-        .vault(recording_store::vault());
-    builder.store(store.clone()).build().unwrap()
+    life_of(several, store)
 }
 
 /// Two sessions that are held alone at the same time, and what each of them counts.
@@ -32,7 +27,7 @@ async fn counts_of_two(one: &Warmline, other: &Warmline) -> [i64; 2] {
 async fn a_pool_of_several_is_opened_anew_after_a_kill() {
     let (server, store) = (server(), RecordingStore::new());
     let killed = pool(&server, &store);
-    assert_eq!(counted(&killed.server(LEDGER).unwrap()).await, 1);
+    assert_eq!(count(&killed.server(LEDGER).unwrap()).await, 1);
     let next = pool(&server, &store);
     assert_eq!(counts_of_two(&next, &next).await, [1, 1]);
     next.close().await;
@@ -44,9 +39,9 @@ async fn a_pool_of_several_is_opened_anew_after_a_kill() {
 async fn two_programs_share_no_session_of_a_pool_of_several() {
     let (server, store) = (server(), RecordingStore::new());
     let (one, other) = (pool(&server, &store), pool(&server, &store));
-    assert_eq!(counted(&one.server(LEDGER).unwrap()).await, 1);
+    assert_eq!(count(&one.server(LEDGER).unwrap()).await, 1);
     assert_eq!(counts_of_two(&one, &other).await, [2, 1]);
     one.close().await;
-    assert_eq!(counted(&other.server(LEDGER).unwrap()).await, 2);
+    assert_eq!(count(&other.server(LEDGER).unwrap()).await, 2);
     other.close().await;
 }

@@ -1,13 +1,9 @@
 //! A store that outlives engines, writes down what it was asked, and fails as told.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use warmline_store::MemoryStore;
+use crate::prelude::*;
 
 use std::sync::atomic::AtomicU32;
 
-use warmline_store::keyring::Keyring;
 use warmline_store::{BoxFuture, RecordName, SaveOutcome, SessionStore, StoreError, StoredRecord};
 
 /// The secrets of every life.

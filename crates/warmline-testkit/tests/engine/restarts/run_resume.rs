@@ -1,22 +1,13 @@
 //! A run goes on in the next life of its program.
 
-use std::sync::{Arc, Mutex};
-use warmline::Run;
-use warmline_engine::events::{Event, EventItem};
-use warmline_store::MemoryStore;
-use warmline_testkit::{ExecutionPhase, Fault, FaultRule};
-
 use warmline::{Delivery, SessionStore};
 use warmline_core::era::Version;
 use warmline_engine::events::RunEnd;
 use warmline_engine::metrics::OpenResult;
-use warmline_engine::relay::RelayHandle as _;
-use warmline_store::keyring::Keyring;
 use warmline_store::{FileStore, ServerDescriptor, store_factory_fn};
 
 use super::*;
-use crate::fixture::done;
-use crate::restarts::census::{marked, until};
+use crate::census::marked;
 use crate::restarts::recording_store::Mood;
 
 /// Names a story to the processes that it starts.
@@ -36,15 +27,15 @@ async fn a_run_goes_on_with_its_session_after_a_restart() {
             .unwrap()
     };
     let first = life();
-    assert_eq!(count(&first, "chat").await, 1);
-    assert_eq!(count(&first, "chat").await, 2);
+    assert_eq!(count_in(&first, "chat").await, 1);
+    assert_eq!(count_in(&first, "chat").await, 2);
     first.close().await;
     drop(first);
     let before = server.counts();
     assert_eq!(before.open_sessions, 1, "it was left to its record");
     let second = life();
     let mut events = second.events();
-    assert_eq!(count(&second, "chat").await, 3);
+    assert_eq!(count_in(&second, "chat").await, 3);
     let opened = loop {
         match events.next().await {
             Some(EventItem::Event(Event::SessionOpened { how, .. })) => break how,
@@ -69,7 +60,7 @@ async fn a_run_goes_on_with_its_session_after_a_restart() {
     until("the session was ended", is_so).await;
     second.close().await;
     let third = life();
-    assert_eq!(count(&third, "chat").await, 1);
+    assert_eq!(count_in(&third, "chat").await, 1);
     third.close().await;
     assert_eq!(server.violations(), Vec::<String>::new());
 }
@@ -80,9 +71,9 @@ async fn a_run_goes_on_with_its_session_after_a_restart() {
 async fn a_close_tells_what_it_leaves_to_the_next_life() {
     let (server, store) = (server(), RecordingStore::new());
     let warm = life(&server, &store);
-    count(&warm, "chat").await;
+    count_in(&warm, "chat").await;
     let outside = warm.begin_run();
-    counted(&outside.server(LEDGER).unwrap()).await;
+    count(&outside.server(LEDGER).unwrap()).await;
     outside.end().await;
     let mut events = warm.events();
     warm.close().await;
@@ -117,7 +108,7 @@ async fn a_close_tells_what_it_leaves_to_the_next_life() {
 async fn a_stored_session_that_the_server_forgot_is_healed_once() {
     let (server, store) = (server(), RecordingStore::new());
     let first = life(&server, &store);
-    assert_eq!(count(&first, "chat").await, 1);
+    assert_eq!(count_in(&first, "chat").await, 1);
     first.close().await;
     server.control().forget_sessions();
     let second = life(&server, &store);
@@ -129,7 +120,7 @@ async fn a_stored_session_that_the_server_forgot_is_healed_once() {
     run.detach();
     second.close().await;
     let third = life(&server, &store);
-    assert_eq!(count(&third, "chat").await, 2);
+    assert_eq!(count_in(&third, "chat").await, 2);
     assert_eq!(server.counts().initializes, 2);
     third.named_run("chat").unwrap().end().await;
     third.close().await;
@@ -141,7 +132,7 @@ async fn a_session_is_written_down_once_and_calls_do_not_ask_the_store() {
     let (server, store) = (server(), RecordingStore::new());
     let warm = life(&server, &store);
     // The first contact of a life asks the store as well: it may know what the server is.
-    count(&warm, "before").await;
+    count_in(&warm, "before").await;
     warm.named_run("before").unwrap().end().await;
     store.asked();
     let run = warm.begin_run();
@@ -170,7 +161,7 @@ async fn a_record_is_there_before_its_session_and_gone_after_it() {
     });
     let warm = life(&server, &store);
     let run = warm.begin_run();
-    counted(&run.server(LEDGER).unwrap()).await;
+    count(&run.server(LEDGER).unwrap()).await;
     store.at_save(|| {});
     assert_eq!(store.records().await, OF_THE_SERVER + 1);
     run.end().await;
@@ -191,7 +182,7 @@ async fn nothing_is_written_of_a_session_after_its_end() {
     read.await.unwrap().ok().unwrap();
     store.is_now(Mood::SavesSlowly);
     // From this call on there is something to lose, which is written down beside it.
-    counted(&ledger).await;
+    count(&ledger).await;
     until("it is being written", || store.saving() > 0).await;
     run.end().await;
     assert_eq!(store.saving(), 0);
@@ -206,7 +197,7 @@ async fn every_way_to_a_session_uses_the_store() {
     let first = life(&server, &store);
     let alice = first.identity("alice");
     let run = alice.named_run("chat").unwrap();
-    assert_eq!(counted(&run.server(LEDGER).unwrap()).await, 1);
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
     run.detach();
     first.close().await;
 
@@ -223,7 +214,7 @@ async fn every_way_to_a_session_uses_the_store() {
     let run = third.identity("alice").named_run("chat").unwrap();
     let ambient = async {
         let run = Run::current().unwrap();
-        counted(&run.server(LEDGER).unwrap()).await
+        count(&run.server(LEDGER).unwrap()).await
     };
     assert_eq!(run.scope(ambient).await, 3);
     let raw = run.server(LEDGER).unwrap();
@@ -240,7 +231,7 @@ async fn every_way_to_a_session_uses_the_store() {
         .unwrap();
     late.add_server(Server::http(LEDGER, server.url())).unwrap();
     let run = late.identity("alice").named_run("chat").unwrap();
-    assert_eq!(counted(&run.server(LEDGER).unwrap()).await, 5);
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 5);
     assert_eq!(server.counts().initializes, 1);
     run.end().await;
     late.close().await;
@@ -254,8 +245,7 @@ async fn every_way_to_a_session_uses_the_store() {
 async fn a_record_knows_of_state_left_by_a_call_that_ended_in_an_error() {
     let (server, store) = (server(), RecordingStore::new());
     let first = life(&server, &store);
-    let run = first.named_run("chat").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = chat(&first);
     let failure = Fault::Error {
         code: -32000,
         message: "half of it was done".to_owned(),
@@ -269,8 +259,7 @@ async fn a_record_knows_of_state_left_by_a_call_that_ended_in_an_error() {
 
     server.control().forget_sessions();
     let second = life(&server, &store);
-    let run = second.named_run("chat").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = chat(&second);
     let told = ledger.call("counter", json!({})).await.unwrap();
     assert!(told.state_lost(), "{told:?}");
     run.end().await;
@@ -300,10 +289,10 @@ async fn a_factory_decides_which_runs_survive() {
                 .unwrap()
         };
         let first = life();
-        assert_eq!(count(&first, "chat").await, 1);
+        assert_eq!(count_in(&first, "chat").await, 1);
         first.close().await;
         let second = life();
-        assert_eq!(count(&second, "chat").await, expected, "{execution}");
+        assert_eq!(count_in(&second, "chat").await, expected, "{execution}");
         second.named_run("chat").unwrap().end().await;
         second.close().await;
         until("no session is left", || server.counts().open_sessions == 0).await;
@@ -320,12 +309,11 @@ async fn a_process_that_ended_with_its_program_is_told_of() {
         life_of(Server::stdio(LEDGER, command).env(MARK, "told-of"), &store)
     };
     let first = life();
-    assert_eq!(count(&first, "chat").await, 1);
+    assert_eq!(count_in(&first, "chat").await, 1);
     first.close().await;
     assert_eq!(store.records().await, OF_THE_SERVER + 1);
     let second = life();
-    let run = second.named_run("chat").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = chat(&second);
     let told = ledger.call("counter", json!({})).await.unwrap();
     assert!(told.state_lost(), "{}", told.text());
     assert_eq!(told.structured::<Value>().unwrap()["count"], 1);
@@ -343,9 +331,8 @@ async fn a_process_that_ended_with_its_program_is_told_of() {
 async fn a_healed_session_of_an_earlier_life_hears_what_was_ordered_there() {
     let (server, store) = (server(), RecordingStore::new());
     let first = life(&server, &store);
-    let run = first.named_run("chat").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
-    counted(&ledger).await;
+    let (run, ledger) = chat(&first);
+    count(&ledger).await;
     ledger.set_log_level("debug").await.unwrap();
     // The record is renewed in the background.
     done(ledger.call("counter", json!({}))).await;
@@ -353,7 +340,7 @@ async fn a_healed_session_of_an_earlier_life_hears_what_was_ordered_there() {
     first.close().await;
     server.control().forget_sessions();
     let second = life(&server, &store);
-    count(&second, "chat").await;
+    count_in(&second, "chat").await;
     let levels = server.ledger().count(|entry| {
         entry.phase == ExecutionPhase::Received && entry.method == "logging/setLevel"
     });
@@ -368,9 +355,8 @@ async fn a_healed_session_of_an_earlier_life_hears_what_was_ordered_there() {
 async fn a_name_that_was_taken_again_while_its_run_ended_is_found_after_a_restart() {
     let (server, store) = (server(), RecordingStore::new());
     let first = life(&server, &store);
-    let old = first.named_run("chat").unwrap();
-    let ledger = old.server(LEDGER).unwrap();
-    assert_eq!(counted(&ledger).await, 1);
+    let (old, ledger) = chat(&first);
+    assert_eq!(count(&ledger).await, 1);
     let slow = tokio::spawn(async move { ledger.call("slow", json!({ "ms": 300 })).await });
     let is_so = || server.ledger().messages_received("tools/call") > 1;
     until("the slow call is under way", is_so).await;
@@ -378,13 +364,13 @@ async fn a_name_that_was_taken_again_while_its_run_ended_is_found_after_a_restar
     until("the old run ends", || first.join_run("chat").is_err()).await;
     // One that ends at once in between changes nothing.
     drop(first.named_run("chat").unwrap());
-    assert_eq!(count(&first, "chat").await, 1);
-    assert_eq!(count(&first, "chat").await, 2);
+    assert_eq!(count_in(&first, "chat").await, 1);
+    assert_eq!(count_in(&first, "chat").await, 2);
     slow.await.unwrap().unwrap().ok().unwrap();
     ending.await.unwrap();
     first.close().await;
     let second = life(&server, &store);
-    assert_eq!(count(&second, "chat").await, 3);
+    assert_eq!(count_in(&second, "chat").await, 3);
     let run = second.named_run("chat").unwrap();
     run.end().await;
     second.close().await;
@@ -411,7 +397,7 @@ async fn a_factory_sees_the_whole_description_of_a_server() {
         .server(declared)
         .vault(recording_store::vault());
     let warm = builder.store(store_factory_fn(choose)).build().unwrap();
-    assert_eq!(count(&warm, "chat").await, 1);
+    assert_eq!(count_in(&warm, "chat").await, 1);
     let card = seen.lock().unwrap().take().unwrap();
     let said = (&*card.name, card.id.as_deref(), card.slug.as_deref());
     assert_eq!(said, (LEDGER, Some("17"), Some("browser")));
@@ -429,7 +415,7 @@ async fn what_was_agreed_on_is_known_after_a_restart() {
     let server = LedgerServer::start(personality).unwrap();
     let store = RecordingStore::new();
     let first = life(&server, &store);
-    assert_eq!(count(&first, "chat").await, 1);
+    assert_eq!(count_in(&first, "chat").await, 1);
     let run = first.named_run("chat").unwrap();
     let met = run.server(LEDGER).unwrap().info().await.unwrap();
     assert_eq!(met.version, Version::V2025_06_18);
@@ -437,7 +423,7 @@ async fn what_was_agreed_on_is_known_after_a_restart() {
     first.close().await;
     let before = server.counts().requests;
     let second = life(&server, &store);
-    assert_eq!(count(&second, "chat").await, 2);
+    assert_eq!(count_in(&second, "chat").await, 2);
     let run = second.named_run("chat").unwrap();
     let known = run.server(LEDGER).unwrap().info().await.unwrap();
     let found = (known.version, &known.capabilities, &known.server_info);

@@ -1,12 +1,7 @@
 //! Secrets that were removed or replaced between two lives: it is told, and nothing is lost by it
 //! that was not lost already.
 
-use warmline_engine::events::{Event, EventItem, EventSubscription};
-
-use std::path::Path;
-
 use warmline_store::FileStore;
-use warmline_store::keyring::Keyring;
 
 use super::*;
 
@@ -67,7 +62,7 @@ async fn a_run_whose_secrets_were_lost_begins_anew_and_says_so() {
         let (server, folder) = (server(), tempfile::tempdir().unwrap());
         let secrets = folder.path().join("secrets");
         let (first, _) = life_in(folder.path(), &server);
-        assert_eq!(count(&first, "chat").await, 1);
+        assert_eq!(count_in(&first, "chat").await, 1);
         first.close().await;
         let old = std::fs::read_to_string(&secrets).unwrap();
         match spoil(&old) {
@@ -75,15 +70,15 @@ async fn a_run_whose_secrets_were_lost_begins_anew_and_says_so() {
             None => std::fs::remove_file(&secrets).unwrap(),
         }
         let (second, mut events) = life_in(folder.path(), &server);
-        assert_eq!(count(&second, "chat").await, 1, "{what}");
-        assert_eq!(count(&second, "other").await, 1, "{what}");
+        assert_eq!(count_in(&second, "chat").await, 1, "{what}");
+        assert_eq!(count_in(&second, "other").await, 1, "{what}");
         assert_eq!(told(&mut events).await, expected, "{what}");
         second.close().await;
         // Where the record has the same name, the new one took its place.
         let goes_on = expected.len() == 1;
         std::fs::write(&secrets, &old).unwrap();
         let (third, mut events) = life_in(folder.path(), &server);
-        let counted = count(&third, "chat").await;
+        let counted = count_in(&third, "chat").await;
         assert_eq!(counted, if goes_on { 2 } else { 1 }, "{what}");
         let expected: &[&str] = if goes_on { &[] } else { expected };
         assert_eq!(told(&mut events).await, expected, "{what}");

@@ -1,7 +1,5 @@
 //! Two programs at once on one store: one session for each run, and nobody ends the other's.
 
-use warmline_testkit::{Fault, FaultRule};
-
 use crate::fixture::is_inner;
 
 use tokio::net::TcpStream;
@@ -9,19 +7,18 @@ use warmline::Dial;
 use warmline_platform::net::{Destination, Dialed, Dialing};
 
 use super::*;
-use crate::restarts::census::until;
 
 /// A144, reliability F48: the second one finds the session of the first, and both go on with it.
 #[tokio::test]
 async fn two_programs_share_the_session_of_a_run() {
     let (server, store) = (server(), RecordingStore::new());
     let (one, other) = (life(&server, &store), life(&server, &store));
-    assert_eq!(count(&one, "chat").await, 1);
-    assert_eq!(count(&other, "chat").await, 2);
-    assert_eq!(count(&one, "chat").await, 3);
+    assert_eq!(count_in(&one, "chat").await, 1);
+    assert_eq!(count_in(&other, "chat").await, 2);
+    assert_eq!(count_in(&one, "chat").await, 3);
     assert_eq!(server.counts().initializes, 1);
     one.close().await;
-    let found = count(&other, "chat").await;
+    let found = count_in(&other, "chat").await;
     assert_eq!(found, 4, "the other's close ended nothing");
     other.named_run("chat").unwrap().end().await;
     other.close().await;
@@ -40,13 +37,13 @@ async fn a_run_of_the_environment_is_ended_by_whoever_began_it() {
     let (server, store) = (server(), RecordingStore::new());
     let (parent, child) = (life(&server, &store), life(&server, &store));
     let begun = parent.named_run("chat").unwrap();
-    assert_eq!(counted(&begun.server(LEDGER).unwrap()).await, 1);
+    assert_eq!(count(&begun.server(LEDGER).unwrap()).await, 1);
     let handed = child.run_from_env().unwrap().unwrap();
     assert_eq!((handed.name(), handed.is_root()), ("chat", false));
-    assert_eq!(counted(&handed.server(LEDGER).unwrap()).await, 2);
+    assert_eq!(count(&handed.server(LEDGER).unwrap()).await, 2);
     drop(handed);
     child.close().await;
-    assert_eq!(counted(&begun.server(LEDGER).unwrap()).await, 3);
+    assert_eq!(count(&begun.server(LEDGER).unwrap()).await, 3);
     assert_eq!(server.counts().initializes, 1);
     begun.end().await;
     parent.close().await;
@@ -87,11 +84,8 @@ async fn each_way_to_a_server_has_a_stored_session_of_its_own() {
         for way in ways {
             let declared = way(Server::http(LEDGER, server.url()));
             let shown = format!("{declared:?}");
-            let builder = Warmline::builder()
-                .server(declared)
-                .vault(recording_store::vault());
-            let warm = builder.store(store.clone()).build().unwrap();
-            assert_eq!(count(&warm, "chat").await, expected, "{shown}");
+            let warm = life_of(declared, &store);
+            assert_eq!(count_in(&warm, "chat").await, expected, "{shown}");
             warm.close().await;
         }
     }
@@ -105,7 +99,7 @@ async fn another_identity_never_gets_a_stored_session() {
     let (server, store) = (server(), RecordingStore::new());
     let first = life(&server, &store);
     let run = first.identity("alice").named_run("chat").unwrap();
-    assert_eq!(counted(&run.server(LEDGER).unwrap()).await, 1);
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
     run.detach();
     first.close().await;
     let second = life(&server, &store);
@@ -115,7 +109,7 @@ async fn another_identity_never_gets_a_stored_session() {
         ("alice", "chat", 2),
     ] {
         let run = second.identity(who).named_run(name).unwrap();
-        let counted = counted(&run.server(LEDGER).unwrap()).await;
+        let counted = count(&run.server(LEDGER).unwrap()).await;
         assert_eq!(counted, expected, "{who} {name}");
         run.end().await;
     }
@@ -130,16 +124,16 @@ async fn of_two_that_open_at_once_one_session_stays() {
     let (one, other) = (life(&server, &store), life(&server, &store));
     // A first contact has a session of its own for a while, which is another story.
     for (warm, run) in [(&one, "one"), (&other, "other")] {
-        count(warm, run).await;
+        count_in(warm, run).await;
         warm.named_run(run).unwrap().end().await;
     }
     until("no session is left", || server.counts().open_sessions == 0).await;
-    let (a, b) = tokio::join!(count(&one, "chat"), count(&other, "chat"));
+    let (a, b) = tokio::join!(count_in(&one, "chat"), count_in(&other, "chat"));
     assert_eq!(a + b, 1 + 2, "both counted in one session");
     assert_eq!(server.counts().initializes, 4, "both opened one");
     until("one session is left", || server.counts().open_sessions == 1).await;
-    assert_eq!(count(&one, "chat").await, 3);
-    assert_eq!(count(&other, "chat").await, 4);
+    assert_eq!(count_in(&one, "chat").await, 3);
+    assert_eq!(count_in(&other, "chat").await, 4);
     one.close().await;
     other.named_run("chat").unwrap().end().await;
     other.close().await;
@@ -152,15 +146,14 @@ async fn of_two_that_open_at_once_one_session_stays() {
 async fn two_programs_heal_into_one_session() {
     let (server, store) = (server(), RecordingStore::new());
     let (one, other) = (life(&server, &store), life(&server, &store));
-    count(&one, "chat").await;
-    count(&other, "chat").await;
+    count_in(&one, "chat").await;
+    count_in(&other, "chat").await;
     server.control().forget_sessions();
-    let (a, b) = tokio::join!(count(&one, "chat"), count(&other, "chat"));
+    let (a, b) = tokio::join!(count_in(&one, "chat"), count_in(&other, "chat"));
     assert_eq!(a + b, 1 + 2, "both counted in one session");
     until("one session is left", || server.counts().open_sessions == 1).await;
     one.close().await;
-    let run = other.named_run("chat").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = chat(&other);
     let next = ledger.call("counter", json!({})).await.unwrap();
     assert_eq!(next.structured::<Value>().unwrap()["count"], 3);
     run.end().await;
@@ -175,22 +168,22 @@ async fn a_record_gives_nobody_the_session_of_another() {
     let same = FaultRule::new(Fault::SessionId("same".to_owned()));
     server.inject(same.on_method("initialize").always());
     let first = life(&server, &store);
-    assert_eq!(count(&first, "one").await, 1);
+    assert_eq!(count_in(&first, "one").await, 1);
     first.close().await;
     // The server begins anew, and gives the id that stands in the record of run `one`.
     server.control().forget_sessions();
     let second = life(&server, &store);
-    assert_eq!(count(&second, "other").await, 1);
+    assert_eq!(count_in(&second, "other").await, 1);
     let one = second.named_run("one").unwrap();
     let call = one.server(LEDGER).unwrap().call("counter", json!({}));
     let error = call.await.unwrap_err();
     assert_eq!(error.reason().as_str(), "bad-session-id", "{error:?}");
     assert_eq!(server.ledger().messages_received("DELETE"), 0);
     // It began anew when it gave the id once more, and nobody ended it.
-    assert_eq!(count(&second, "other").await, 1);
+    assert_eq!(count_in(&second, "other").await, 1);
     // Its own record is its own right, also while the life before is still closing.
     second.close().await;
     let third = life(&server, &store);
-    assert_eq!(count(&third, "other").await, 2);
+    assert_eq!(count_in(&third, "other").await, 2);
     third.close().await;
 }

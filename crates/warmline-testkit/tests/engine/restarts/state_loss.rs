@@ -1,15 +1,6 @@
 //! A loss that a process knew of, or could have known of, is told by the next one.
 
-use std::time::{Duration, Instant};
-use warmline::{Error, Run, ToolResult};
-use warmline_core::policy::{CallConcurrency, SessionScope, StateLossPolicy};
-use warmline_testkit::{CannedReply, Fault, FaultRule};
-
-use warmline_engine::relay::RelayHandle as _;
-
 use super::*;
-use crate::fixture::done;
-use crate::restarts::census::until;
 
 const POLICIES: [StateLossPolicy; 2] = [StateLossPolicy::Tell, StateLossPolicy::Fail];
 
@@ -18,6 +9,14 @@ fn life_under(then: StateLossPolicy, server: &LedgerServer, store: &RecordingSto
         Server::http(LEDGER, server.url()).on_state_loss(then),
         store,
     )
+}
+
+/// A server whose sessions all runs share.
+fn shared(then: StateLossPolicy, server: &LedgerServer) -> Server {
+    let declared = Server::http(LEDGER, server.url()).session_per(SessionScope::Identity);
+    declared
+        .calls(CallConcurrency::SideBySide)
+        .on_state_loss(then)
 }
 
 /// Whether a call says that state was lost, in the way of its policy.
@@ -41,7 +40,7 @@ async fn a_loss_that_nobody_was_told_of_is_told_in_the_next_life() {
         let run = first.named_run("chat").unwrap();
         if heals {
             let ledger = run.server(LEDGER).unwrap();
-            assert_eq!(counted(&ledger).await, 1);
+            assert_eq!(count(&ledger).await, 1);
             server.control().forget_sessions();
             // It heals, and tells nobody.
             ledger.tools().await.unwrap();
@@ -52,8 +51,7 @@ async fn a_loss_that_nobody_was_told_of_is_told_in_the_next_life() {
         run.detach();
         first.close().await;
         let second = life_under(then, &server, &store);
-        let run = second.named_run("chat").unwrap();
-        let ledger = run.server(LEDGER).unwrap();
+        let (run, ledger) = chat(&second);
         let told = ledger.call("counter", json!({})).await;
         assert!(says_so(then, &told), "{then:?}, {heals}: {told:?}");
         let next = ledger.call("counter", json!({})).await.unwrap();
@@ -61,8 +59,7 @@ async fn a_loss_that_nobody_was_told_of_is_told_in_the_next_life() {
         run.detach();
         second.close().await;
         let third = life_under(then, &server, &store);
-        let run = third.named_run("chat").unwrap();
-        let ledger = run.server(LEDGER).unwrap();
+        let (run, ledger) = chat(&third);
         let next = ledger.call("counter", json!({})).await.unwrap();
         let holds = !next.state_lost();
         assert!(holds, "{then:?}, {heals}: told in the life before");
@@ -92,7 +89,7 @@ async fn what_another_process_left_in_a_session_is_lost_for_all() {
         let ids = [&one, &other].map(|handle| handle.current_session().unwrap().id);
         assert_eq!(ids[0], ids[1]);
         store.asked();
-        counted(&one).await;
+        count(&one).await;
         until("its record says so", || store.asked().contains(&"save")).await;
         server.control().forget_sessions();
         for handle in [&other, &one] {
@@ -112,7 +109,7 @@ async fn what_another_process_left_in_a_session_is_lost_for_all() {
 /// word of it reaches nobody in this life.
 pub(crate) async fn forgotten(server: &LedgerServer, run: &Run) {
     let ledger = run.server(LEDGER).unwrap();
-    assert_eq!(counted(&ledger).await, 1);
+    assert_eq!(count(&ledger).await, 1);
     server.control().forget_sessions();
     let away = FaultRule::new(Fault::Reply(CannedReply::new(503, "{}").json()));
     server.inject(away.on_method("initialize").always());
@@ -132,12 +129,11 @@ async fn a_loss_that_is_told_after_all_is_not_told_again() {
         let ledger = run.server(LEDGER).unwrap();
         let told = ledger.call("counter", json!({})).await;
         assert!(says_so(then, &told), "{then:?}: {told:?}");
-        let expected = counted(&ledger).await;
+        let expected = count(&ledger).await;
         run.detach();
         first.close().await;
         let second = life_under(then, &server, &store);
-        let run = second.named_run("chat").unwrap();
-        let ledger = run.server(LEDGER).unwrap();
+        let (run, ledger) = chat(&second);
         let next = ledger.call("counter", json!({})).await.unwrap();
         let count = next.structured::<Value>().unwrap()["count"].as_i64();
         assert_eq!((count, next.state_lost()), (Some(expected + 1), false));
@@ -157,8 +153,7 @@ async fn nothing_is_told_of_a_run_that_ended() {
     first.close().await;
     assert_eq!(store.records().await, OF_THE_SERVER);
     let second = life(&server, &store);
-    let run = second.named_run("chat").unwrap();
-    let ledger = run.server(LEDGER).unwrap();
+    let (run, ledger) = chat(&second);
     let begun = ledger.call("counter", json!({})).await.unwrap();
     assert!(!begun.state_lost());
     run.end().await;
@@ -198,28 +193,19 @@ async fn a_loss_that_another_process_heard_of_first_is_told_by_each() {
 async fn each_run_of_a_killed_life_is_told_what_was_lost_for_all() {
     for then in POLICIES {
         let (server, store) = (server(), RecordingStore::new());
-        let life = || {
-            let shared = Server::http(LEDGER, server.url()).session_per(SessionScope::Identity);
-            let shared = shared
-                .calls(CallConcurrency::SideBySide)
-                .on_state_loss(then);
-            let builder = Warmline::builder()
-                .server(shared)
-                .vault(recording_store::vault());
-            builder.store(store.clone()).build().unwrap()
-        };
+        let life = || life_of(shared(then, &server), &store);
         let killed = life();
         let names = ["one", "two", "three"];
         let runs = names.map(|name| killed.named_run(name).unwrap());
         for run in &runs {
-            counted(&run.server(LEDGER).unwrap()).await;
+            count(&run.server(LEDGER).unwrap()).await;
         }
         server.control().forget_sessions();
         let first = runs[0].server(LEDGER).unwrap();
         let told = first.call("echo", json!({})).repeatable().await;
         assert!(says_so(then, &told), "{then:?}: {told:?}");
         store.asked();
-        counted(&first).await;
+        count(&first).await;
         until("its record says so", || store.asked().contains(&"save")).await;
         let next = life();
         let late = next.begin_run();
@@ -250,19 +236,10 @@ async fn each_run_of_a_killed_life_is_told_what_was_lost_for_all() {
 async fn who_begins_after_a_loss_is_not_told_when_its_server_is_declared_anew() {
     for then in POLICIES {
         let (server, store) = (server(), RecordingStore::new());
-        let declared = |value: &str| {
-            let shared = Server::http(LEDGER, server.url()).session_per(SessionScope::Identity);
-            let shared = shared
-                .calls(CallConcurrency::SideBySide)
-                .on_state_loss(then);
-            shared.header("X-Declared", value)
-        };
-        let builder = Warmline::builder()
-            .server(declared("1"))
-            .vault(recording_store::vault());
-        let warm = builder.store(store.clone()).build().unwrap();
+        let declared = |value: &str| shared(then, &server).header("X-Declared", value);
+        let warm = life_of(declared("1"), &store);
         let run = warm.begin_run();
-        counted(&run.server(LEDGER).unwrap()).await;
+        count(&run.server(LEDGER).unwrap()).await;
         server.control().forget_sessions();
         run.server(LEDGER)
             .unwrap()
@@ -293,23 +270,18 @@ async fn the_loss_of_an_old_session_is_no_old_loss() {
     for then in POLICIES {
         let (server, store) = (server(), RecordingStore::new());
         let life = || {
-            let shared = Server::http(LEDGER, server.url()).session_per(SessionScope::Identity);
-            let shared = shared
-                .calls(CallConcurrency::SideBySide)
-                .on_state_loss(then);
             let builder = Warmline::builder()
-                .server(shared)
+                .server(shared(then, &server))
                 .vault(recording_store::vault());
             let builder = builder.limits(|limits| limits.run_idle = MAY_REST);
             builder.store(store.clone()).build().unwrap()
         };
         let killed = life();
-        let run = killed.named_run("chat").unwrap();
-        let ledger = run.server(LEDGER).unwrap();
+        let (_run, ledger) = chat(&killed);
         let opened = Instant::now();
         // The wall clock counts here, which nobody can advance.
         while opened.elapsed() <= MAY_REST + Duration::from_secs(1) {
-            counted(&ledger).await;
+            count(&ledger).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         server.control().forget_sessions();

@@ -31,7 +31,7 @@ async fn a_legacy_server_is_answered_for_and_asked_once() {
         }
         let ledger = world.server.ledger();
         assert_eq!(ledger.methods(), ["server/discover"], "{leg:?}");
-        assert_eq!(world.server.control().total_paid(), 0);
+        assert_eq!(world.control().total_paid(), 0);
         world.finish().await;
     }
 }

@@ -30,14 +30,9 @@ async fn acknowledged(stream: &mut Stream, id: &Value) {
 
 /// Waits until the server has so many listens open.
 async fn open(world: &World, count: usize) {
-    let control = world.server.control();
-    let reached = async {
-        while control.open_listens() != count {
-            tokio::task::yield_now().await;
-        }
-    };
-    let reached = tokio::time::timeout(LIMIT, reached).await;
-    assert!(reached.is_ok(), "{} listens", control.open_listens());
+    let control = world.control();
+    let are_open = || control.open_listens() == count;
+    until(&format!("{count} listens are open"), are_open).await;
 }
 
 /// P82, P83: each listen is acknowledged first and hears what changes under its own id, whatever
@@ -52,14 +47,14 @@ async fn whoever_listens_hears_what_changes_under_its_own_id() {
     acknowledged(&mut first, &one).await;
     acknowledged(&mut second, &other).await;
     open(&world, 2).await;
-    world.server.control().change_tools();
+    world.control().change_tools();
     for (stream, id) in [(&mut first, &one), (&mut second, &other)] {
         let told = next(stream, id).await;
         assert_eq!(told["method"], "notifications/tools/list_changed");
     }
     drop(first);
     open(&world, 1).await;
-    world.server.control().update_resource("ledger://page/1");
+    world.control().update_resource("ledger://page/1");
     let told = next(&mut second, &other).await;
     assert_eq!(told["method"], "notifications/resources/updated");
     assert_eq!(told["params"]["uri"], "ledger://page/1");
@@ -97,18 +92,18 @@ async fn list_changes_for_many_come_from_one_listen() {
     open(&world, 1).await;
     let mut of_bob = for_lists(&world, "bob", place, &one, tools()).await;
     open(&world, 2).await;
-    world.server.control().change_tools();
+    world.control().change_tools();
     for (stream, id) in [(&mut first, &one), (&mut second, &two), (&mut of_bob, &one)] {
         let told = next(stream, id).await;
         assert_eq!(told["method"], "notifications/tools/list_changed");
     }
     drop((first, of_bob));
     open(&world, 1).await;
-    world.server.control().change_tools();
+    world.control().change_tools();
     let told = next(&mut second, &two).await;
     assert_eq!(told["method"], "notifications/tools/list_changed");
     // Whoever did not ask hears of the end alone.
-    world.server.control().end_listens();
+    world.control().end_listens();
     for (stream, id) in [(&mut second, &two), (&mut quiet, &three)] {
         let last = next(stream, id).await;
         assert_eq!(last["result"]["resultType"], "complete", "{last}");
@@ -152,7 +147,7 @@ async fn a_listen_for_lists_ends_with_its_run() {
         assert_eq!(last["result"]["resultType"], "complete", "{last}");
         assert!(stream.message().await.is_none());
     }
-    world.server.control().change_tools();
+    world.control().change_tools();
     let told = next(&mut outside, &one).await;
     assert_eq!(told["method"], "notifications/tools/list_changed");
     drop(outside);
@@ -246,7 +241,7 @@ async fn a_stream_that_breaks_is_opened_anew_and_the_client_stays() {
     assert_eq!(list["method"], "notifications/tools/list_changed");
     let page = next(&mut stream, &id).await;
     assert_eq!(page["method"], "notifications/resources/updated");
-    world.server.control().change_tools();
+    world.control().change_tools();
     let told = next(&mut stream, &id).await;
     assert_eq!(told["method"], "notifications/tools/list_changed");
     assert_eq!(world.received("subscriptions/listen"), 2);
@@ -269,7 +264,7 @@ async fn a_listen_outlasts_many_streams_that_break() {
     let mut stream = listen(id.clone()).begin(&world).await;
     acknowledged(&mut stream, &id).await;
     open(&world, 1).await;
-    let control = world.server.control();
+    let control = world.control();
     let breaks = FaultRule::new(Fault::Cut(CutPoint::BeforeExecuting, ConnectionEnd::Fin));
     control.inject(breaks.on_method("subscriptions/listen").always());
     world.server.restart().unwrap();

@@ -145,7 +145,7 @@ async fn headers_of_arguments_are_checked_once_the_tool_is_known() {
     // The server itself says no, and its word passes.
     let word = bare().send(&world).await;
     assert_eq!(word.refusal(), refused, "{word:?}");
-    world.server.control().clear_violations();
+    world.control().clear_violations();
     assert_eq!(world.received("tools/list"), 0);
 
     let listed = request("tools/list", json!({})).send(&world).await;

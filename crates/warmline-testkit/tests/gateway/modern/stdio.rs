@@ -177,7 +177,7 @@ async fn a_client_on_a_pipe_needs_no_headers_and_hears_what_changes() {
         let answer = client.hear().await;
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         if refused {
-            world.server.control().clear_violations();
+            world.control().clear_violations();
         }
     }
     assert_eq!(world.server.ledger().executions("routed"), 2);
@@ -193,13 +193,8 @@ async fn a_client_on_a_pipe_needs_no_headers_and_hears_what_changes() {
     let meta = &told[0]["params"]["_meta"];
     assert_eq!(meta["io.modelcontextprotocol/subscriptionId"], 7);
     client.say(&cancel(&json!(7))).await;
-    let control = world.server.control();
-    let ended = async {
-        while control.open_listens() > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    assert!(tokio::time::timeout(LIMIT, ended).await.is_ok());
+    let is_so = || world.control().open_listens() == 0;
+    until("no listen is left", is_so).await;
     drop(client.input);
     serving.await.unwrap().unwrap();
     world.finish().await;
@@ -210,7 +205,7 @@ async fn a_client_on_a_pipe_needs_no_headers_and_hears_what_changes() {
 #[tokio::test]
 async fn a_client_that_is_ready_before_it_was_answered_has_its_stream() {
     let world = World::new(Personality::legacy()).await;
-    let control = world.server.control();
+    let control = world.control();
     let (mut client, serving) = start(&world);
     let hello = initialize("2025-11-25", json!({})).to_string();
     let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string();

@@ -136,14 +136,12 @@ async fn a_listen_hears_of_its_own_tasks_alone() {
     let tell = |task: &str| {
         let params = json!({ "taskId": task, "status": "working" });
         world
-            .server
             .control()
             .notify_listens("notifications/tasks", &params);
     };
     tell("task-1");
     tell(OWN);
     world
-        .server
         .control()
         .notify_listens("notifications/tools/list_changed", &json!({}));
     let told = alice.message().await.unwrap();

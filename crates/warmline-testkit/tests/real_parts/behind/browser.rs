@@ -1,18 +1,12 @@
 //! Playwright's browser server: what was navigated to is still there when it is clicked on, though
 //! every call comes from a client session of its own.
 
+use crate::prelude::*;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
-use std::path::Path;
 use std::thread;
 
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use warmline::Server;
-use warmline_core::era::Era;
-
 use super::client::Client;
-use super::real_parts::{Program, node, text};
 use super::server_lists::{Behind, off};
 use super::stdio_process;
 

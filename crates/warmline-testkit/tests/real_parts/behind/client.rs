@@ -1,14 +1,12 @@
 //! A client over HTTP that keeps the bytes of what it hears, and what it says in each era.
 
-use bytes::Bytes;
+use crate::prelude::*;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
-use warmline_core::era::Era;
 use warmline_core::message::params::Params;
 use warmline_core::protocol::headers::mcp_name;
 
-use super::raw_http::send;
+use crate::raw_http::send;
 
 /// A client at a URL.
 pub(crate) struct Client {

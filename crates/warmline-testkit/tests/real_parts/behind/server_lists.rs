@@ -1,20 +1,12 @@
 //! Lists of real servers, with and without the gateway.
 
+use crate::prelude::*;
 use std::path::PathBuf;
 
-use serde_json::json;
-use tempfile::TempDir;
-use warmline::{Server, Warmline};
-use warmline_core::era::Era;
-use warmline_gateway::{Gateway, GatewayOptions};
-
 use super::client::Client;
-use super::counter_rmcp::RmcpCounter;
-use super::http_server_process::Running;
-use super::real_parts::{
-    Program, kubernetes, node, official, official_http, python, python_command, text,
-};
 use super::stdio_process;
+use crate::counter_rmcp::RmcpCounter;
+use crate::real_parts::{kubernetes, official_http, python_command};
 
 const LEGACY: &[Era] = &[Era::Legacy];
 const MODERN: &[Era] = &[Era::Modern];

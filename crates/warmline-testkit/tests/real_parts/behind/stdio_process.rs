@@ -1,13 +1,10 @@
 //! A program spoken to over its own pipes, without anything between.
 
+use crate::prelude::*;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use serde_json::{Value, json};
-use warmline_core::era::Era;
-
 use super::client::{hello, message, result};
-use super::real_parts::Program;
 
 /// A program that runs for one list.
 struct Pipe {

@@ -1,10 +1,9 @@
 //! An agent that nobody changed, and whose framework opens a session for every call.
 
-use serde_json::Value;
+use crate::prelude::*;
 
 use super::client_process::{counts, run};
 use super::fixture::{LEGACY, World};
-use super::real_parts::python;
 
 /// One line is changed, the URL: then state lives over calls that each open a client session.
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::client_process::visits_with;
 use super::fixture::{DUAL, LEGACY, MODERN, World};
-use super::real_parts::{Program, node, python};
+use crate::real_parts::{Program, node, python};
 
 /// A client lists the tools of all servers of its era and calls one of them, by itself and in a
 /// run. One that asks for the modern era first is told to begin with `initialize`, because not all

@@ -1,12 +1,8 @@
 //! A client goes to several URLs in turn, in a process of its own, and tells what it saw.
 
-use std::time::Duration;
+use crate::prelude::*;
 
-use serde_json::Value;
-use tokio::process::Command;
-
-use super::external_program;
-use super::real_parts::Program;
+use crate::external_program;
 
 /// How long a client may take for all its visits, on a machine with much else to do.
 const WITHIN: Duration = Duration::from_secs(90);

@@ -1,7 +1,6 @@
 //! The world of a client: servers of every era, an engine, and a gateway in front of them.
 
-use warmline::{Server, Warmline};
-use warmline_gateway::{Gateway, GatewayOptions};
+use crate::prelude::*;
 use warmline_testkit::{LedgerServer, Personality};
 
 /// A server that keeps a session for each legacy client, and speaks nothing else.

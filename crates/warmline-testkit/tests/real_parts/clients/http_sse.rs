@@ -2,7 +2,7 @@
 
 use super::client_process::visits;
 use super::fixture::{DUAL, LEGACY, World};
-use super::real_parts::{Program, node, python};
+use crate::real_parts::{Program, node, python};
 
 /// A client lists and calls as by the newer transport, keeps its state for as long as its stream is
 /// open, and two runs stay apart.

@@ -1,11 +1,9 @@
 //! The Inspector's command line: a process and a client session for every command.
 
-use serde_json::Value;
-use tokio::process::Command;
+use crate::prelude::*;
 
 use super::client_process::{counts, output};
 use super::fixture::{DUAL, LEGACY, World};
-use super::real_parts::part;
 
 async fn inspect(url: &str, era: &str, arguments: &[&str]) -> Value {
     let inspector =

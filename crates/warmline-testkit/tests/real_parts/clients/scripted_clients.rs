@@ -2,7 +2,7 @@
 
 use super::client_process::{ClientReport, visits};
 use super::fixture::{DUAL, LEGACY, MODERN, World};
-use super::real_parts::{Program, node, python};
+use crate::real_parts::{Program, node, python};
 
 /// How a client behaves by itself.
 #[derive(Clone, Copy)]

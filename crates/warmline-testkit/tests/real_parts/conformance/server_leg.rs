@@ -1,16 +1,11 @@
 //! The official suite, server leg: the suite is the client, and the gateway stands between it and
 //! a server. Whatever the server passes alone it must pass through the gateway, check by check.
 
+use crate::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-use tempfile::TempDir;
-use warmline::{Server, Warmline};
-use warmline_gateway::{Gateway, GatewayOptions};
 use warmline_testkit::{LedgerServer, Personality};
 
-use super::http_server_process::Running;
-use super::real_parts::{node, part, text};
 use super::suite_runner::conformance;
 
 /// How the checks of each scenario went, in the order in which the suite made them.

@@ -1,11 +1,8 @@
 //! Starts the suite, waits for it within a limit, and reads what it found.
 
-use std::time::Duration;
+use crate::prelude::*;
 
-use tokio::process::Command;
-
-use super::external_program;
-use super::real_parts::{part, text};
+use crate::external_program;
 
 /// How long a client may take, in the suite's own words; a lost answer must not cost minutes.
 const CLIENT_MILLISECONDS: &str = "20000";

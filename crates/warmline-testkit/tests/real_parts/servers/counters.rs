@@ -1,11 +1,7 @@
 //! The smallest server of each SDK: a counter. It shows what a session is worth on it.
 
-use serde_json::json;
-use warmline_core::era::Era;
-use warmline_upstream::ServerTarget;
+use crate::prelude::*;
 
-use super::http_server_process::Running;
-use super::real_parts::{node, python};
 use super::session_check::{
     Expected, LEGACY, LEGACY_WITHOUT_SESSION, MODERN, MODERN_PROCESS, call, close, open, over_http,
     over_stdio, pinned, tools,

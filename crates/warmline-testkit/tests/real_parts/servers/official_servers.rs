@@ -1,22 +1,17 @@
 //! The servers of the official collection and one in Go: their own tools, called for real.
 
-use std::path::Path;
+use crate::prelude::*;
 use std::process::Command;
 use std::sync::Mutex;
 
-use bytes::Bytes;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use warmline_core::era::Era;
 use warmline_core::exchange::{Notification, ServerRequest, ServerRequestKind, ServerRequestReply};
-use warmline_upstream::{ClientProfile, Listener, ReplyFuture, ServerTarget};
+use warmline_upstream::{ClientProfile, Listener, ReplyFuture};
 
-use super::http_server_process::Running;
-use super::real_parts::{kubernetes, official, official_http, python_command, text};
 use super::session_check::{
     LEGACY, MODERN_PROCESS, call, call_heard, close, open, open_as, over_http, over_stdio, pinned,
     tools, with_variable,
 };
+use crate::real_parts::{kubernetes, official_http, python_command};
 
 /// Hears everything, and answers a form with one fixed text.
 #[derive(Debug, Default)]

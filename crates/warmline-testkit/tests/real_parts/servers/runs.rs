@@ -1,11 +1,10 @@
 //! Runs on real servers that keep state: a run keeps it for its agent and all its sub-agents,
 //! outside a run nothing is kept, and no run meets another.
 
+use crate::prelude::*;
 use futures_util::future::join_all;
-use warmline::{InCurrentRun as _, Run};
+use warmline::InCurrentRun as _;
 
-use super::http_server_process::Running;
-use super::real_parts::{node, official, python};
 use super::stateful_server::{REAL, Remembers, Stateful};
 
 /// A sub-agent, built from nothing: it finds the run by itself.

@@ -1,12 +1,10 @@
 //! Real servers that are killed with `kill -9` in the middle of a run and started again: the next
 //! call heals, its result says what is gone, and the run goes on.
 
-use serde_json::json;
-use warmline::{Run, ToolResult};
+use crate::prelude::*;
+use warmline::ToolResult;
 use warmline_engine::events::{Event, EventItem, EventSubscription};
 
-use super::http_server_process::Running;
-use super::real_parts::{Program, node, python};
 use super::stateful_server::{REAL, Remembers, Stateful};
 
 /// What a healed call says: the sentence for the model first, then the tool's own words.

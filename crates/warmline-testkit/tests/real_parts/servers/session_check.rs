@@ -1,18 +1,11 @@
 //! One meeting with a real server: open, list, call, close, and what must be true of each.
 
-use std::path::Path;
+use crate::prelude::*;
 
-use bytes::Bytes;
-use serde_json::{Value, json};
-use warmline_core::era::{Era, Version};
+use warmline_core::era::Version;
 use warmline_core::exchange::{AttemptResult, Reply, Request};
 use warmline_core::message::params::Params;
-use warmline_upstream::{
-    ClientProfile, Listener, ServerTarget, Session, Transport, TransportConfig, Upstream,
-};
-
-use super::http_server_process::Running;
-use super::real_parts::Program;
+use warmline_upstream::{ClientProfile, Listener, Session, Transport, TransportConfig, Upstream};
 
 /// What is expected of an open session.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,10 @@
 //! A real server that keeps state, as the engine calls it.
 
+use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use warmline::{Run, Server, ServerHandle, ToolResult, Warmline};
+use warmline::{ServerHandle, ToolResult};
 
-use super::census::until;
-use super::http_server_process::Running;
-use super::real_parts::Program;
+use crate::census::until;
 
 /// The name of the server in every engine here.
 pub(crate) const REAL: &str = "real";
@@ -114,7 +111,7 @@ impl Stateful {
         for process in self.processes() {
             kill_process(process, Signal::KILL).unwrap();
             let traces = format!("/proc/{}", process.as_raw_nonzero());
-            let is_reaped = || !std::path::Path::new(&traces).exists();
+            let is_reaped = || !Path::new(&traces).exists();
             until("the process that was killed is no more", is_reaped).await;
         }
     }

@@ -11,10 +11,7 @@ use super::fixture::Expected::{Result, Unknown};
 use super::recording_listener::Ear;
 
 fn settings(era: Era) -> Vec<Setting> {
-    let personality = match era {
-        Era::Legacy => Personality::legacy(),
-        Era::Modern => Personality::modern(),
-    };
+    let personality = personality_of(era);
     let streaming = personality
         .clone()
         .reply(ReplyFormat::Sse(SseFormat::plain()));

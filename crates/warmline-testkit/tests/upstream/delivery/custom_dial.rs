@@ -61,10 +61,7 @@ fn named(server: LedgerServer, url: &str, era: Era) -> Setting {
 #[tokio::test]
 async fn connections_are_made_in_the_way_of_the_program() {
     for era in [Era::Legacy, Era::Modern] {
-        let personality = match era {
-            Era::Legacy => Personality::legacy(),
-            Era::Modern => Personality::modern(),
-        };
+        let personality = personality_of(era);
         let server = LedgerServer::start(personality).unwrap();
         let resolver = Resolver::new("lan", Some(server.address()));
         let mut setting = named(server, "http://ledger.invalid:8080/mcp", era);

@@ -7,8 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use warmline_core::exchange::{AttemptFailure, Deadlines, DeliveryFailure};
-use warmline_testkit::{Census, LedgerServer};
-use warmline_upstream::{Listener, Session};
+use warmline_testkit::Census;
 
 /// How an attempt shall end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,6 +270,14 @@ impl Outcome {
             let holds = trouble.message.contains("`ledger`");
             assert!(holds, "{account}: {}", trouble.message);
         }
+    }
+}
+
+/// A server of one era alone.
+pub(crate) fn personality_of(era: Era) -> Personality {
+    match era {
+        Era::Legacy => Personality::legacy(),
+        Era::Modern => Personality::modern(),
     }
 }
 

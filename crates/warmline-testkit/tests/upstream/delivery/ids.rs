@@ -36,10 +36,7 @@ async fn ids_are_never_reused_over_the_sessions_of_one_process() {
 #[tokio::test]
 async fn progress_tokens_are_never_reused_and_calls_side_by_side_hear_their_own() {
     for era in [Era::Legacy, Era::Modern] {
-        let personality = match era {
-            Era::Legacy => Personality::legacy(),
-            Era::Modern => Personality::modern(),
-        };
+        let personality = personality_of(era);
         let form = ReplyFormat::Sse(SseFormat::plain());
         let setting = Setting::new(personality.reply(form), era);
         let (one, two) = (setting.open().await, setting.open().await);

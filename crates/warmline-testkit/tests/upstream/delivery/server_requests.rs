@@ -213,13 +213,7 @@ async fn an_answer_that_is_not_taken_is_sent_again_or_ends_its_call() {
         let trouble = outcome.trouble.as_ref();
         assert_eq!(outcome.ended, Unknown(Reason::ReplyLost), "{trouble:?}");
         outcome.names_the_server(account);
-        let is_told = async {
-            while given_up() <= number {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        let told = tokio::time::timeout(Duration::from_secs(5), is_told).await;
-        assert!(told.is_ok(), "{account}: the server must hear of it");
+        within(Duration::from_secs(5), || given_up() > number).await;
         setting.server.control().clear_faults();
     }
     setting.finish().await;

@@ -14,10 +14,7 @@ use super::recording_listener::Ear;
 use super::scripted_server::{ReplyStep, Stub};
 
 fn streaming(era: Era, form: SseFormat) -> Setting {
-    let personality = match era {
-        Era::Legacy => Personality::legacy(),
-        Era::Modern => Personality::modern(),
-    };
+    let personality = personality_of(era);
     Setting::new(personality.reply(ReplyFormat::Sse(form)), era)
 }
 

@@ -69,10 +69,7 @@ impl Authority {
 
 /// A setting whose client trusts this authority alone.
 fn trusting(authority: &Authority, tls: Arc<ServerConfig>, era: Era) -> Setting {
-    let personality = match era {
-        Era::Legacy => Personality::legacy(),
-        Era::Modern => Personality::modern(),
-    };
+    let personality = personality_of(era);
     let mut setting = Setting::around(LedgerServer::start_tls(personality, tls).unwrap(), era);
     authority.is_trusted_by(&mut setting);
     setting

@@ -2,8 +2,7 @@
 
 use crate::prelude::*;
 
-use warmline_testkit::LedgerServer;
-use warmline_upstream::{Session, Timeouts};
+use warmline_upstream::Timeouts;
 
 use super::census::until;
 use super::runtime_tasks::no_task_left;
