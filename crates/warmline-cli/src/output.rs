@@ -293,7 +293,9 @@ impl Report {
     /// Prints a line to stderr, also with `--quiet`.
     pub(crate) fn print_to_stderr(&self, text: &str) {
         self.clear_progress();
-        writeln!(self.stderr_stream(), "{text}").ok();
+        // One write: another process may share this stderr, and its lines must not cut ours.
+        let line = format!("{text}\n");
+        self.stderr_stream().write_all(line.as_bytes()).ok();
     }
 
     fn stderr_stream(&self) -> AutoStream<io::StderrLock<'static>> {
