@@ -3,6 +3,8 @@
 //! Exactly one of the four deliveries is true of every attempt, and it never changes afterwards.
 //! When in doubt it is [`Delivery::Unknown`].
 
+#![warn(missing_docs)]
+
 use crate::word_enum::word_enum;
 
 word_enum! {

@@ -2,6 +2,8 @@
 //!
 //! Versions are dates and compare as such. An unknown string is never guessed into an era.
 
+#![warn(missing_docs)]
+
 use crate::word_enum::word_enum;
 
 word_enum! {

@@ -23,7 +23,8 @@ use crate::protocol::session_gone::SessionGoneForm;
 pub struct Request {
     pub method: Cow<'static, str>,
     pub params: Params,
-    /// Headers of this request alone; [`Request::with_header`] adds one.
+    /// Headers of this request alone. Only [`Request::with_header`] adds one: it refuses reserved names,
+    /// by the origin.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub deadlines: Deadlines,
     pub origin: RequestOrigin,

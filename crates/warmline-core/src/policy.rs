@@ -1,5 +1,7 @@
 //! What an operator decided about a server's sessions and calls, with the defaults.
 
+#![warn(missing_docs)]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use crate::era::Version;
 use crate::exchange::Deadlines;
 use crate::pool_key::Transport;
 use crate::protocol::session_gone::SessionGoneMatching;
+use crate::tool_names::matches_any_pattern;
 use crate::word_enum::word_enum;
 
 word_enum! {
@@ -176,6 +179,13 @@ with_defaults! {
 }
 
 impl Policy {
+    /// Whether a tool may be listed and called, by its name at the server: nothing denies it, and
+    /// something allows it, or there is no list of allowed ones.
+    pub fn allows_tool(&self, name: &str) -> bool {
+        !matches_any_pattern(&self.deny, name)
+            && (self.allow.is_empty() || matches_any_pattern(&self.allow, name))
+    }
+
     /// What happens to a call whose session lost its state.
     pub const fn state_loss_policy(&self) -> StateLossPolicy {
         match (self.on_state_loss, self.sessions) {

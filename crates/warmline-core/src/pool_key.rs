@@ -111,6 +111,32 @@ pub struct TargetKey {
     pub transport: Transport,
 }
 
+/// Whose a kept session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerKind {
+    /// The caller's identity's alone.
+    Identity,
+    /// Every identity with the same credential.
+    AnyIdentity,
+}
+
+/// How far a kept session is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScopeKind {
+    /// By the caller's run.
+    Run,
+    /// By all calls of its owner.
+    Shared,
+}
+
+/// The caller that a key is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyCaller {
+    pub identity: Identity,
+    pub run: Option<RunId>,
+    pub profile: ClientProfileId,
+}
+
 /// What a session belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
@@ -135,6 +161,25 @@ impl PoolKey {
             credential,
             scope,
         }
+    }
+
+    /// The key of a kept session: its server, its credential, and the identity, run or client that it
+    /// is shared by.
+    pub const fn for_caller(
+        target: TargetKey,
+        credential: CredentialId,
+        (owner, scope): (OwnerKind, ScopeKind),
+        caller: KeyCaller,
+    ) -> Self {
+        let owner = match owner {
+            OwnerKind::Identity => KeyOwner::Identity(caller.identity),
+            OwnerKind::AnyIdentity => KeyOwner::AnyIdentity,
+        };
+        let scope = match (scope, caller.run) {
+            (ScopeKind::Run, Some(run)) => KeyScope::Run(run),
+            (ScopeKind::Run | ScopeKind::Shared, _) => KeyScope::Shared(caller.profile),
+        };
+        Self::new(target, owner, credential, scope)
     }
 
     pub const fn run(&self) -> Option<RunId> {

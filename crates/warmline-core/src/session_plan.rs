@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::era::Era;
 use crate::policy::{CallConcurrency, Policy, SessionMode, SessionScope};
 use crate::pool::{EndCondition, EntryPolicy, Sharing, StabilityCriterion};
-use crate::pool_key::Transport;
+use crate::pool_key::{OwnerKind, ScopeKind, Transport};
 
 /// What detection found out about a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,24 +33,6 @@ pub struct PooledPlan {
     pub sharing: Sharing,
     /// False where the server holds nothing, so that nothing is counted.
     pub needs_permit: bool,
-}
-
-/// Whose a kept session is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnerKind {
-    /// The caller's identity's alone.
-    Identity,
-    /// Every identity with the same credential.
-    AnyIdentity,
-}
-
-/// How far a kept session is shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScopeKind {
-    /// By the caller's run.
-    Run,
-    /// By all calls of its owner.
-    Shared,
 }
 
 /// What the caller adds to the decision.

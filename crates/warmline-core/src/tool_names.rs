@@ -164,11 +164,5 @@ pub fn matches_any_pattern(patterns: &[String], name: &str) -> bool {
         .any(|pattern| matches_pattern(pattern, name))
 }
 
-/// Whether the rules let a tool of that name be listed and called: nothing denies it, and
-/// something allows it, or there is no list of allowed ones.
-pub fn is_tool_allowed(allow: &[String], deny: &[String], name: &str) -> bool {
-    !matches_any_pattern(deny, name) && (allow.is_empty() || matches_any_pattern(allow, name))
-}
-
 #[cfg(test)]
 mod tests;

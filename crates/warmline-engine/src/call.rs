@@ -31,11 +31,9 @@ use warmline_core::error::code::Reason;
 use warmline_core::exchange::{
     AttemptResult, Deadlines, DeliveryFailure, Diagnostic, Reply, Request,
 };
-use warmline_core::policy::Policy;
 use warmline_core::pool::{EndReason, LeaseMode, LeaseOutcome};
 use warmline_core::retry::{self, AttemptHistory, IdempotencyQuery};
 use warmline_core::state_loss::StateLossAction;
-use warmline_core::tool_names::is_tool_allowed;
 
 use crate::context::draining_diagnostic;
 use crate::engine::random_hex;
@@ -142,10 +140,10 @@ fn check_allowed(
     caller.engine.check_open()?;
     let rules = caller.engine.ruling_settings(server);
     rules.check_enabled(&server.name)?;
-    let Policy { allow, deny, .. } = &rules.policy;
+    let policy = &rules.policy;
     let what = match &request.tool {
-        _ if allow.is_empty() && deny.is_empty() => return Ok(()),
-        Some(tool) if !is_tool_allowed(allow, deny, tool) => {
+        _ if policy.allow.is_empty() && policy.deny.is_empty() => return Ok(()),
+        Some(tool) if !policy.allows_tool(tool) => {
             format!("`{tool}` of `{}` may not be called", server.name)
         },
         // The server might read a denied name into it.
@@ -164,6 +162,7 @@ fn check_allowed(
 struct CallState<'a> {
     caller: &'a CallerContext,
     server: &'a Arc<ServerState>,
+    /// The settings in force when the call began. What decides on a retry reads the current ones.
     settings: Arc<ServerSettings>,
     request: CallRequest,
     changes_client_state: bool,

@@ -118,7 +118,8 @@ impl Metrics {
     }
 }
 
-/// A call under way. Dropped, it counts as cancelled.
+/// A call in flight. It counts once, however it ends, so that calls are the sum of their outcomes
+/// (I28). Dropped, it counts as cancelled.
 #[derive(Debug)]
 pub struct CallRecorder {
     metrics: Arc<ServerMetrics>,

@@ -230,6 +230,9 @@ impl Subscribers {
 /// More subscribers are not asked for one reply.
 const MAX_SUBSCRIBERS: usize = 16;
 
+/// Roots are the one thing that needs no known asker: whatever client the server meant, what all of
+/// them answer is true.
+///
 /// Asks all of them; `refused` runs if they do not agree. None if one of them cannot be asked: its
 /// reply may differ.
 pub(crate) fn merged_roots(

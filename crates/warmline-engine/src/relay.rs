@@ -11,9 +11,8 @@ use serde::Serialize;
 use serde_json::json;
 use warmline_core::era::Era;
 use warmline_core::message::params::Params;
-use warmline_core::policy::{Policy, SessionScope};
+use warmline_core::policy::SessionScope;
 use warmline_core::pool_key::Digest;
-use warmline_core::tool_names::is_tool_allowed;
 
 use crate::call::builder::CallBuilder;
 pub use crate::call::builder::RelayCall;
@@ -102,10 +101,7 @@ pub trait RelayHandle: AsRef<ServerHandle> + Into<ServerHandle> + Sync {
         let handle = self.as_ref();
         let server = handle.declared_state();
         let rules = server.map(|server| handle.caller.engine.ruling_settings(server));
-        rules.is_none_or(|rules| {
-            let Policy { allow, deny, .. } = &rules.policy;
-            is_tool_allowed(allow, deny, tool)
-        })
+        rules.is_none_or(|rules| rules.policy.allows_tool(tool))
     }
 
     /// Whether the policy allows sessions per run.

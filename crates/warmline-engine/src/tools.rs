@@ -49,11 +49,7 @@ impl ToolList {
         };
         for raw in items {
             match Tool::parse(raw, &list.server) {
-                Ok(tool)
-                    if tool_names::is_tool_allowed(&policy.allow, &policy.deny, tool.name()) =>
-                {
-                    list.add(tool);
-                },
+                Ok(tool) if policy.allows_tool(tool.name()) => list.add(tool),
                 Ok(_) => {},
                 Err(error) => {
                     let server = &list.server.name;

@@ -4,10 +4,10 @@
 //! authentication, the rules about its server, and the limits of its body.
 
 mod connection;
-mod connection_timeouts;
 mod framing;
 mod local_socket;
 mod rejection;
+mod slow_clients;
 mod tls;
 
 use std::sync::Arc;
@@ -35,13 +35,13 @@ pub(crate) use self::connection::{
     ACCEPT_RETRY_DELAY, ConnectionRequests, UnfinishedResponses, accept_connections,
     accept_local_connections, bind_local_sockets,
 };
-pub(crate) use self::connection_timeouts::{ConnectionIo, ConnectionTimeouts};
 pub(crate) use self::rejection::RejectionLog;
 use self::rejection::{
     Rejection, audit_anonymous_rejection, body_read_failed, count_response, engine_error_response,
     limit_exceeded, record_rejection, set_connection_close, too_many_auth_failures_response,
     unauthorized,
 };
+pub(crate) use self::slow_clients::{ConnectionIo, ConnectionTimeouts};
 pub use self::tls::TlsFiles;
 pub(crate) use self::tls::{ReloadingTlsAcceptor, TlsFileError, check_certificate};
 use crate::access::{self, AccessPolicy};

@@ -1,5 +1,7 @@
 //! An upstream server as configured, and what we say of ourselves to it.
 
+#![warn(missing_docs)]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;

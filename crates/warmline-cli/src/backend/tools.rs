@@ -5,7 +5,6 @@ use warmline_config::{AccessRule, AccessSubject};
 use warmline_core::delivery::Delivery;
 use warmline_core::error::code::{Code, Reason};
 use warmline_core::exchange::{Deadlines, Diagnostic};
-use warmline_core::tool_names::is_tool_allowed;
 use warmline_engine::settings::{ServerSettings, SettingOrigin, SettingsGroup as _};
 use warmline_platform::clock;
 use warmline_upstream::ListKind;
@@ -128,7 +127,7 @@ pub(crate) fn check_tool_allowed(target: &Target, tool: &str) -> CliResult<()> {
 }
 
 fn can_call_tool(settings: &ServerSettings, tool: &str) -> bool {
-    is_tool_allowed(&settings.policy.allow, &settings.policy.deny, tool)
+    settings.policy.allows_tool(tool)
 }
 
 /// The deadlines of a call: the command line wins, then the settings of its tool.

@@ -4,6 +4,8 @@
 //! it, metrics count by it. A [`Reason`] is the finer word beside it. The texts are in `errors/` of
 //! this crate, one page per code.
 
+#![warn(missing_docs)]
+
 use crate::delivery::Delivery;
 use crate::word_enum::word_enum;
 

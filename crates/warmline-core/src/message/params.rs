@@ -124,7 +124,7 @@ impl Params {
     /// The parameters with edits made to them and to their `_meta`, as in [`Self::write_edited`].
     #[must_use]
     pub fn edited(&self, edits: &[Edit<'_>], meta_edits: &[Edit<'_>]) -> Self {
-        let mut raw = Vec::with_capacity(self.raw.len() + 128);
+        let mut raw = Vec::with_capacity(self.raw.len() + 256);
         self.write_edited(&mut raw, edits, meta_edits);
         // Edits of a checked object make a checked object.
         Self::parse(raw.into()).unwrap_or_else(|_| self.clone())

@@ -157,8 +157,13 @@ fn rules_allow_what_nothing_denies() {
     ];
     let owned = |patterns: &[&str]| patterns.iter().map(ToString::to_string).collect::<Vec<_>>();
     for (allow, deny, name, expected) in table {
+        let policy = crate::policy::Policy {
+            allow: owned(allow),
+            deny: owned(deny),
+            ..Default::default()
+        };
         assert_eq!(
-            is_tool_allowed(&owned(allow), &owned(deny), name),
+            policy.allows_tool(name),
             *expected,
             "{allow:?} {deny:?} {name}"
         );

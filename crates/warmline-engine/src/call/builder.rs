@@ -422,7 +422,7 @@ impl CallResponse {
     }
 }
 
-/// The type of a call's result: [`ToolResult`] for a tool call, raw JSON for any other request.
+/// The type of a call's result: [`ToolResult`](crate::call::output::ToolResult) for a tool call, raw JSON for any other request.
 pub trait CallOutput: From<CallResponse> + Send + 'static {}
 
 impl CallOutput for Bytes {}

@@ -11,10 +11,8 @@ use warmline_core::error::code::Reason;
 use warmline_core::exchange::Diagnostic;
 use warmline_core::policy::SessionScope;
 use warmline_core::pool::EndReason;
-use warmline_core::pool_key::{KeyOwner, KeyScope, PoolKey, TargetKey};
-use warmline_core::session_plan::{
-    self, OwnerKind, PlanRequest, PooledPlan, ScopeKind, ServerProfile, SessionPlan,
-};
+use warmline_core::pool_key::{KeyCaller, KeyOwner, KeyScope, PoolKey, ScopeKind, TargetKey};
+use warmline_core::session_plan::{self, PlanRequest, PooledPlan, ServerProfile, SessionPlan};
 
 use super::server_handle::CallerContext;
 use crate::list_cache::{ListOwner, ServerPrincipal};
@@ -354,18 +352,14 @@ impl RouteQuery<'_> {
     }
 
     fn pool_key(self, profile: ServerProfile, plan: PooledPlan) -> PoolKey {
-        let owner = match plan.owner {
-            OwnerKind::Identity => KeyOwner::Identity(self.caller.identity.id),
-            OwnerKind::AnyIdentity => KeyOwner::AnyIdentity,
-        };
-        let scope = match (plan.scope, &self.caller.run) {
-            (ScopeKind::Run, Some(run)) => KeyScope::Run(run.id),
-            (ScopeKind::Run | ScopeKind::Shared, _) => {
-                KeyScope::Shared(self.caller.client_profile.sharing_id)
-            },
+        let caller = KeyCaller {
+            identity: self.caller.identity.id,
+            run: self.caller.run.as_ref().map(|run| run.id),
+            profile: self.caller.client_profile.sharing_id,
         };
         let credential = self.access.credential_id();
-        PoolKey::new(self.target_key(profile), owner, credential, scope)
+        let shared_by = (plan.owner, plan.scope);
+        PoolKey::for_caller(self.target_key(profile), credential, shared_by, caller)
     }
 
     fn target_key(self, profile: ServerProfile) -> TargetKey {

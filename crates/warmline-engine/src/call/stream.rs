@@ -188,6 +188,8 @@ impl<T> CallStream<T> {
     }
 }
 
+/// The listener of one attempt. It records whether output reached the caller, and passes resource
+/// updates only to clients that subscribed.
 pub(super) struct AttemptListener<'a> {
     listener: &'a dyn Listener,
     has_listener: bool,

@@ -418,6 +418,7 @@ pub(super) fn send_missed_state(setup: &Arc<SessionSetup>, session: &Arc<PooledS
     });
 }
 
+/// Sends all of them within one time limit. Those that failed are one line in the log.
 async fn send_requests(setup: &SessionSetup, session: &Session, all: Vec<RestoreRequest>) {
     let limit = setup.server.settings.load().policy.health_check_timeout;
     let concurrent = match setup.sharing() {

@@ -7,10 +7,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use warmline_core::era::Era;
 use warmline_core::message::params::Params;
 use warmline_core::pool::{EntryPolicy, Sharing};
-use warmline_core::pool_key::{CredentialId, Digest, Identity, Transport};
-use warmline_core::session_plan::{
-    self, OwnerKind, PlanRequest, PooledPlan, ScopeKind, ServerProfile, SessionPlan,
-};
+use warmline_core::pool_key::{CredentialId, Digest, Identity, OwnerKind, ScopeKind, Transport};
+use warmline_core::session_plan::{self, PlanRequest, PooledPlan, ServerProfile, SessionPlan};
 
 use super::client_state::{ClientState, PendingSubscription, RequestingClient, RestoreRequest};
 use super::pooled_session::PooledSession;
@@ -206,8 +204,8 @@ impl SessionSetup {
         Some(read(&state.client_state.lock()))
     }
 
-    /// Records a request that the next session has to get again. The record follows in the
-    /// background.
+    /// Records a request that changes client state: the next session has to get it again. The record
+    /// follows in the background.
     pub(crate) fn record_client_state(
         self: &Arc<Self>,
         client: RequestingClient,

@@ -162,6 +162,7 @@ impl JwksCache {
         snapshot.keys.iter().any(|known| Arc::ptr_eq(known, key))
     }
 
+    /// Whether the keys may not count any more.
     pub(super) fn is_stale(&self) -> bool {
         let snapshot = self.snapshot.load();
         let is_changed = match &self.source {
@@ -174,6 +175,7 @@ impl JwksCache {
         is_changed || self.invalidations.load(Ordering::Acquire) != snapshot.invalidations
     }
 
+    /// Whether the keys count, and should be loaded soon.
     fn is_aging(&self) -> bool {
         let snapshot = self.snapshot.load();
         !self.is_file()

@@ -35,6 +35,8 @@ use crate::access::{self, AccessPolicy};
 use crate::downstream::strip_run;
 use crate::response::rejection::RequestRejection;
 
+/// Answers `initialize`. It opens no session: instructions of servers are added as far as they are
+/// cached.
 pub(super) async fn initialize(
     context: &RequestContext<'_>,
     begun: &NewClientSession,

@@ -267,7 +267,8 @@ const MAX_BAGGAGE: usize = 8 << 10;
 
 /// The trace context of a request, for its server. The gateway makes no spans
 /// (`docs/adr/0013-traces-are-forwarded.md`), so headers are passed on as headers, `_meta` as `_meta`,
-/// and what is only in `_meta` as headers too. Malformed values are dropped.
+/// and what is only in `_meta` as headers too. A program gets what is only in headers in its `_meta`.
+/// Malformed values are dropped.
 pub(crate) fn trace_headers(
     headers: &HeaderMap,
     params: &Params,

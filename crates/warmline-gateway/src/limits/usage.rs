@@ -195,7 +195,8 @@ pub(crate) fn is_large_reply(reply: &Bytes) -> bool {
 }
 
 /// Room for the large replies of one identity, or of an unknown caller, from the moment they are read
-/// from a server until their client has read them. A reply without room waits at its server.
+/// from a server until their client has read them. A reply without room waits at its server; that of
+/// an identity that holds much waits sooner. A client that does not read is disconnected after a while.
 #[derive(Clone)]
 pub(crate) struct IdentityReplyBudget {
     pub(crate) limiter: Arc<ListenerLimiter>,

@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use warmline_platform::clock;
 
-use super::connection_timeouts::{ConnectionIo, ConnectionTimeouts, LateClient};
 use super::rejection::{late_head_response, record_unparsed_head, reject_ambiguous_framing};
 use super::serve_request;
+use super::slow_clients::{ConnectionIo, ConnectionTimeouts, LateClient};
 use crate::auth::Peer;
 use crate::limits::ConnectionPermit;
 use crate::listener::ListenerRole;
@@ -83,7 +83,7 @@ pub(super) async fn serve_connection<I>(
     let mut unfinished = UnfinishedResponseGuard::new(responses);
     let ended = tokio::select! {
         ended = drive_connection(connection.as_mut(), &requests, (responses, &mut unfinished)) => ended,
-        _ = stopping.changed(), if !is_late => {
+        () = wait_for_stop(&mut stopping), if !is_late => {
             connection.as_mut().graceful_shutdown();
             drive_connection(connection.as_mut(), &requests, (responses, &mut unfinished)).await
         },

@@ -91,10 +91,12 @@ impl CompleteResponse {
             reason: Reason::BadReply,
             session_gone: None,
         };
-        let failure = match classify_reply(&sent.status_facts(status, body, &said)) {
-            _ if is_page => page,
-            Ok(message) => return ending_of_reply(server, &message),
-            Err(failure) => failure,
+        let failure = match is_page {
+            true => page,
+            false => match classify_reply(&sent.status_facts(status, body, &said)) {
+                Ok(message) => return ending_of_reply(server, &message),
+                Err(failure) => failure,
+            },
         };
         let (reason, is_refused) = (failure.reason, failure.is_refused);
         if is_refused && let Some(message) = passed_through_error(&request, reason, text) {

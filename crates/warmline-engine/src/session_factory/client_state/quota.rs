@@ -33,7 +33,7 @@ impl ClientInterest {
 }
 
 impl SessionSetup {
-    /// Reserves units for a request. Returns what to send to the session for clients that were
+    /// Reserves units for a request that changes client state. Returns what to send to the session for clients that were
     /// forgotten.
     pub(crate) fn reserve_quota(
         self: &Arc<Self>,

@@ -1,5 +1,5 @@
-//! The IO of one client connection: deadlines for request heads, idle connections and unread
-//! responses.
+//! Slow clients: deadlines for request heads, idle connections and unread responses, in the IO of one
+//! client connection.
 //!
 //! Hyper has one timer for a request head and for the rest between two requests. Here they differ:
 //! a client may rest much longer than it may take for a head. While a request is being answered,
