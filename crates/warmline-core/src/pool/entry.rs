@@ -261,7 +261,7 @@ impl EntryState {
             (session.expires_at, session.renew_at) = (at(arrival.expires_in), at(arrival.renew_in));
         }
         // Limits may have been lowered since the opening began.
-        let is_full = self.used_slots() > self.max_slots();
+        let is_full = self.fill_level().is_gt();
         let why = self.end_reason.or(is_full.then_some(EndReason::Evicted));
         self.set_state(at, SessionState::Idle, step);
         if let Some(why) = why {

@@ -1,16 +1,33 @@
-//! How many sessions there may be: of one server, of one identity, and in all.
+//! How many sessions there may be: of one key (`max_per_key`), of one server, of one identity, and in
+//! all.
 //!
 //! A blocked claim queues at the limit that blocks it; a claim blocked by its own identity's limit
 //! blocks no other. Limits hold at every step, not only in the end (reliability I22).
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::session::{Session, SessionState};
+use super::{EntryPolicy, Sharing};
 use crate::era::Era;
 use crate::policy::EngineLimits;
 use crate::pool_key::{Identity, KeyOwner, PoolKey, TargetKey, Transport};
+
+/// Compares the sessions of a key with the most that it may have. A shared session that retires beside
+/// its replacement does not count: a busy one could not be replaced otherwise.
+pub(super) fn compare_with_key_limit(policy: &EntryPolicy, sessions: &[Session]) -> Ordering {
+    let (limit, counts): (u32, fn(&SessionState) -> bool) = match policy.sharing {
+        Sharing::OnePerCaller => (policy.max_sessions.max(1), SessionState::counts_toward_max),
+        Sharing::SideBySide | Sharing::Serial => (1, |state| {
+            *state == SessionState::Opening || state.is_usable()
+        }),
+    };
+    let used = sessions.iter().filter(|one| counts(&one.state)).count();
+    u32::try_from(used).unwrap_or(u32::MAX).cmp(&limit)
+}
 
 /// What a session uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

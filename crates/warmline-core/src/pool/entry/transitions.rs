@@ -1,5 +1,6 @@
 //! The transitions that events are made of, and the queue of callers that wait for a session.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
@@ -10,7 +11,7 @@ use crate::pool::session::{
 };
 use crate::pool::{
     EndCondition, EndReason, Generation, HealthCheckResult, LeaseMode, LeaseOutcome, QueuePosition,
-    Sharing, StateLoss, WaiterId,
+    Sharing, StateLoss, WaiterId, limits,
 };
 use crate::time::Tick;
 
@@ -230,7 +231,7 @@ impl EntryState {
             };
             let too_many = session.state == SessionState::Idle
                 && self.policy.end_condition == EndCondition::AtLimits
-                && self.used_slots() > self.max_slots();
+                && self.fill_level().is_gt();
             let over = session.expiry_reason(&self.policy, self.seed.into(), step.now);
             if let Some(why) = over.or(too_many.then_some(EndReason::Evicted)) {
                 self.retire_session(at, why, step);
@@ -306,7 +307,7 @@ impl EntryState {
                 };
                 self.set_state(at, SessionState::Leased { leases, kind }, step);
                 step.effects.push(Effect::CheckSession(generation));
-            } else if self.used_slots() < self.max_slots() {
+            } else if self.fill_level().is_lt() {
                 step.effects.push(self.start_opening(step.now));
             } else {
                 return;
@@ -340,24 +341,9 @@ impl EntryState {
         to
     }
 
-    /// How many sessions count toward the maximum. A shared session that retires beside its
-    /// replacement does not count: a busy one could not be replaced otherwise.
-    pub(super) fn used_slots(&self) -> u32 {
-        let takes = |session: &&Session| match self.policy.sharing {
-            Sharing::OnePerCaller => session.state.counts_toward_max(),
-            Sharing::SideBySide | Sharing::Serial => {
-                session.state == SessionState::Opening || session.state.is_usable()
-            },
-        };
-        let taken = self.sessions.iter().filter(takes).count();
-        u32::try_from(taken).unwrap_or(u32::MAX)
-    }
-
-    pub(super) fn max_slots(&self) -> u32 {
-        match self.policy.sharing {
-            Sharing::SideBySide | Sharing::Serial => 1,
-            Sharing::OnePerCaller => self.policy.max_sessions.max(1),
-        }
+    /// How full the key is, compared with its limit.
+    pub(super) fn fill_level(&self) -> Ordering {
+        limits::compare_with_key_limit(&self.policy, &self.sessions)
     }
 
     pub(super) fn refuse_all_waiters(&mut self, refusal: LeaseRefusal, step: &mut Transition) {
