@@ -26,8 +26,7 @@ mod trust;
 mod up;
 mod url;
 
-const ABOUT: &str =
-    "Call any MCP server, of either era, over HTTP or stdio, and know the outcome of every call.";
+const ABOUT: &str = "Call any MCP server over HTTP or stdio, and learn whether each call ran.";
 
 const AFTER_HELP: &str = "\
 A target is a URL, a name from warmline.toml or an mcpServers file, or a command behind `--`:

@@ -20,9 +20,8 @@ use crate::{
 /// A gateway without authentication, in short.
 pub const NO_AUTH_SUMMARY: &str = "callers need not authenticate";
 /// What that means for its callers.
-pub const NO_AUTH_EXPLANATION: &str = "They share nothing but a run that they name: its name is the \
-    whole secret. Each run and each client session is another identity, so limits per identity \
-    bind nobody";
+pub const NO_AUTH_EXPLANATION: &str = "Any program that reaches this port can call, and one that \
+    knows the name of a run can use it. Limits per identity have no effect";
 
 /// The rules of servers about their callers, by server.
 pub type AccessByServer = BTreeMap<String, DeclaredAccess>;

@@ -48,7 +48,7 @@ impl Tool {
         if self.hint("readOnlyHint") == Some(true) {
             "read-only"
         } else if self.hint("idempotentHint") == Some(true) {
-            "may run twice"
+            "safe to repeat"
         } else {
             ""
         }

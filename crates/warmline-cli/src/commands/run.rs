@@ -25,7 +25,7 @@ use crate::signals::{Signal, Signals};
 use crate::target::{TargetArgs, state_folder};
 
 const LONG_HELP: &str = "\
-Run a program inside a run: its calls share sessions, which end with it.
+Start a program whose calls share sessions until it ends.
 
 The program gets its own gateway, described by these variables:
   WARMLINE_URL      the prefix of URLs: $WARMLINE_URL/servers/NAME/mcp is a server inside the
@@ -44,7 +44,7 @@ Examples:
   warmline run github browser --name trip -- node agent.mjs
   warmline run https://example.com/mcp -- sh -c 'curl $WARMLINE_URL/mcp …'";
 
-/// Run a program inside a run: its calls share sessions, which end with it
+/// Start a program whose calls share sessions until it ends
 #[derive(Debug, Args)]
 #[command(long_about = LONG_HELP, after_long_help = EXAMPLES, override_usage = USAGE)]
 pub(crate) struct RunArgs {

@@ -27,7 +27,7 @@ use crate::signals::{Signal, Signals};
 use crate::target::state_folder;
 
 const LONG_HELP: &str = "\
-Run a gateway between MCP clients and servers that keeps sessions warm.
+Run a gateway for your agents that keeps sessions with MCP servers open.
 
 Without a target it serves every server of the configuration; with names only those; URLs and a
 command need no file. Each server has its own URL, /servers/NAME/mcp, for clients of both eras;
@@ -53,7 +53,7 @@ Examples:
   warmline serve --env-pass BRAVE_API_KEY -- npx -y some-server
   warmline serve --config /etc/warmline/warmline.toml --json";
 
-/// Run a gateway between MCP clients and servers that keeps sessions warm
+/// Run a gateway for your agents that keeps sessions with MCP servers open
 #[derive(Debug, Args)]
 #[command(long_about = LONG_HELP, after_long_help = EXAMPLES, override_usage = USAGE)]
 pub(crate) struct ServeArgs {
@@ -288,7 +288,7 @@ impl<'g> StartupMessage<'g> {
         let base = self.base_url();
         let servers = pluralize(self.servers.len(), "server");
         report.print(&format!(
-            "{} · {servers}; sessions are kept on this machine only",
+            "{} · {servers}; sessions are not shared with other machines",
             style::bold(&format!("listening on {base}"))
         ));
         let named = self.servers.iter();

@@ -19,7 +19,7 @@ use crate::signals::Signals;
 use crate::target::{ConnectArgs, state_folder};
 
 const LONG_HELP: &str = "\
-Run an MCP server over stdio in front of other servers, for desktop clients.
+Serve your servers over stdio, for desktop clients that start a program.
 
 With one target it is that server; with several, or with none and several configured, all of
 them in one. It speaks both eras, message by message. Sessions are opened at first use, replaced
@@ -38,7 +38,7 @@ Examples:
 In the file of a desktop client:
   {\"mcpServers\": {\"github\": {\"command\": \"warmline\", \"args\": [\"stdio\", \"github\"]}}}";
 
-/// Run an MCP server over stdio in front of other servers, for desktop clients
+/// Serve your servers over stdio, for desktop clients that start a program
 #[derive(Debug, Args)]
 #[command(long_about = LONG_HELP, after_long_help = EXAMPLES, override_usage = USAGE)]
 pub(crate) struct StdioArgs {

@@ -246,7 +246,7 @@ fn hint_text(tool: &Tool) -> String {
     }
     if hint("readOnlyHint") != Some(true) {
         said.extend(match hint("idempotentHint") {
-            Some(true) => Some("may run twice"),
+            Some(true) => Some("safe to repeat"),
             Some(false) => Some("running it twice counts twice"),
             None => None,
         });
@@ -392,7 +392,7 @@ mod tests {
           rows    list of list of list
           window  true | false, default true
 
-        The server says: destroys nothing, may run twice.
+        The server says: destroys nothing, safe to repeat.
 
         Example:
           warmline call book 'class=first class' day=1 'with:={}' -- sh train.sh

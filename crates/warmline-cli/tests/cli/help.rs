@@ -14,7 +14,7 @@ fn help_fits_on_one_screen_and_has_examples() {
     tells!(told, @r"
     exit: 0
     ----- stdout -----
-    Call any MCP server, of either era, over HTTP or stdio, and know the outcome of every call.
+    Call any MCP server over HTTP or stdio, and learn whether each call ran.
 
     Usage: warmline COMMAND [TARGET] …
 
@@ -22,9 +22,9 @@ fn help_fits_on_one_screen_and_has_examples() {
       request      Send any MCP request and print its result
       tools        List the tools of a server, or show one of them
       doctor       Diagnose a server, or the configuration
-      serve        Run a gateway between MCP clients and servers that keeps sessions warm
-      stdio        Run an MCP server over stdio in front of other servers, for desktop clients
-      run          Run a program inside a run: its calls share sessions, which end with it
+      serve        Run a gateway for your agents that keeps sessions with MCP servers open
+      stdio        Serve your servers over stdio, for desktop clients that start a program
+      run          Start a program whose calls share sessions until it ends
       up           Start a background gateway that holds sessions between commands
       down         Stop the background gateway
       ps           Show what the background gateway holds, and runs that commands left

@@ -183,7 +183,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             ["serve"] => tells!(told, @r"
             exit: 0
             ----- stdout -----
-            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are kept on this machine only
+            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are not shared with other machines
               one         http://127.0.0.1:[PORT]/servers/one/mcp
               second      http://127.0.0.1:[PORT]/servers/second/mcp
               all in one  http://127.0.0.1:[PORT]/mcp
@@ -195,14 +195,14 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             _ => tells!(told, @r#"
             exit: 0
             ----- stdout -----
-            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are kept on this machine only
+            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are not shared with other machines
               one         http://127.0.0.1:[PORT]/servers/one/mcp
               second      http://127.0.0.1:[PORT]/servers/second/mcp
               all in one  http://127.0.0.1:[PORT]/mcp
               in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
               disabled    third
               ops pages   http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
-            callers need not authenticate: `auth = "none"`. They share nothing but a run that they name: its name is the whole secret. Each run and each client session is another identity, so limits per identity bind nobody
+            callers need not authenticate: `auth = "none"`. Any program that reaches this port can call, and one that knows the name of a run can use it. Limits per identity have no effect
             "#),
         }
     }
