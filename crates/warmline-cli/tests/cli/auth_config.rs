@@ -155,8 +155,8 @@ fn the_claim_that_names_a_caller_stands_in_the_file() {
     let count = |claims: Value| {
         let header = format!("Authorization: Bearer {}", signer.claim(claims));
         let url = format!("{}/runs/trip/servers/ledger/mcp", serving.base());
-        let told = warmline.run(&["call", &url, "counter", "--header", &header]);
-        told.stdout.trim().to_owned()
+        let output = warmline.run(&["call", &url, "counter", "--header", &header]);
+        output.stdout.trim().to_owned()
     };
     let mail = "alice@example.com";
     for (claims, counted) in [
@@ -268,11 +268,14 @@ fn check_tells_what_callers_cannot_be_let_in_by() {
     ];
     for (text, line, what) in table {
         warmline.write("warmline.toml", &text);
-        let told = warmline.run(&["check", "warmline.toml"]);
-        assert_eq!(told.exit, 2, "{text}{told}");
-        assert!(told.stderr.contains(what), "{text}{told}");
+        let output = warmline.run(&["check", "warmline.toml"]);
+        assert_eq!(output.exit, 2, "{text}{output}");
+        assert!(output.stderr.contains(what), "{text}{output}");
         let place = format!("warmline.toml:{line}:");
-        assert!(line == 0 || told.stderr.contains(&place), "{text}{told}");
+        assert!(
+            line == 0 || output.stderr.contains(&place),
+            "{text}{output}"
+        );
     }
 }
 
@@ -301,12 +304,12 @@ fn check_shows_what_it_understood() {
       servers.ledger[PAD]allow every tool for alice
       servers.ledger[PAD]deny delete_* for everybody
     ");
-    let told = warmline.run(&["check", "warmline.toml", "--json"]);
+    let output = warmline.run(&["check", "warmline.toml", "--json"]);
     for line in [
         r#"{"kind":"setting","key":"gateway.jwt.audiences","value":"a, b"}"#,
         r#"{"kind":"rule","server":"ledger","rule":"deny delete_* for everybody"}"#,
     ] {
-        assert!(told.stdout.lines().any(|told| told == line), "{told}");
+        assert!(output.stdout.lines().any(|shown| shown == line), "{output}");
     }
 }
 

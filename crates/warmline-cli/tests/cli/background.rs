@@ -20,8 +20,8 @@ impl Background {
         let background = Self { warmline };
         let mut all = vec!["up", "--quiet"];
         all.extend(words);
-        let told = background.warmline.run(&all);
-        assert_eq!(told.exit, 0, "{told}{}", background.log());
+        let output = background.warmline.run(&all);
+        assert_eq!(output.exit, 0, "{output}{}", background.log());
         background
     }
 
@@ -35,12 +35,12 @@ impl Background {
         std::fs::create_dir_all(&folder).unwrap();
         let words = against_demo(&["call", "counter", "--run", run], &["--era", "legacy"]);
         let mut command = self.warmline.command(&words);
-        let told = self
+        let output = self
             .warmline
             .told(&command.current_dir(folder).output().unwrap());
-        let outcome = (told.exit, told.stderr.as_str());
-        assert_eq!(outcome, (0, ""), "{told}{}", self.log());
-        told.stdout.trim().to_owned()
+        let outcome = (output.exit, output.stderr.as_str());
+        assert_eq!(outcome, (0, ""), "{output}{}", self.log());
+        output.stdout.trim().to_owned()
     }
 
     fn counted(&self, run: &str) -> String {
@@ -49,9 +49,9 @@ impl Background {
 
     /// What `ps` tells programs, of one kind.
     fn ps(&self, kind: &str) -> Vec<Value> {
-        let told = self.run(&["ps", "--json"]);
-        told.exits(0);
-        let lines = told
+        let output = self.run(&["ps", "--json"]);
+        output.exits(0);
+        let lines = output
             .stdout
             .lines()
             .map(|line| serde_json::from_str(line).unwrap());
@@ -152,8 +152,8 @@ fn runs_are_shown_and_ended() {
     assert!(background.ps("run").is_empty());
     assert_eq!(background.counted("trip"), r#"{"count":1}"#);
     let words = ["call", "counter", "--run", "trip", "--end-run"];
-    let told = background.run(&against_demo(&words, &["--era", "legacy"]));
-    assert_eq!(told.stdout.trim(), r#"{"count":2}"#);
+    let output = background.run(&against_demo(&words, &["--era", "legacy"]));
+    assert_eq!(output.stdout.trim(), r#"{"count":2}"#);
     assert!(background.ps("run").is_empty());
 }
 
@@ -164,12 +164,12 @@ fn runs_that_were_left_before_the_gateway_came_are_shown_and_ended() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let (warmline, url) = (Warmline::new(), server.url());
     for run in ["met", "unmet"] {
-        let told = warmline.run(&["call", &url, "counter", "--run", run]);
-        told.exits(0);
+        let output = warmline.run(&["call", &url, "counter", "--run", run]);
+        output.exits(0);
     }
     let background = Background::up_in(warmline, &[]);
-    let told = background.run(&["call", &url, "counter", "--run", "met"]);
-    assert_eq!(told.stdout.trim(), r#"{"count":2}"#, "{told}");
+    let output = background.run(&["call", &url, "counter", "--run", "met"]);
+    assert_eq!(output.stdout.trim(), r#"{"count":2}"#, "{output}");
     let names = |kind: &str, key: &str| {
         let lines = background.ps(kind).into_iter();
         let names = lines.map(|line| line[key].as_str().unwrap().to_owned());
@@ -178,8 +178,8 @@ fn runs_that_were_left_before_the_gateway_came_are_shown_and_ended() {
     assert_eq!(names("run", "name"), ["met"]);
     assert_eq!(names("kept", "run"), ["unmet"]);
     for run in ["met", "unmet"] {
-        let told = background.run(&["end", run]);
-        assert_eq!(told.exit, 0, "{told}{}", background.log());
+        let output = background.run(&["end", run]);
+        assert_eq!(output.exit, 0, "{output}{}", background.log());
     }
     assert_eq!(names("kept", "run"), Vec::<String>::new());
     until("both are ended", || server.counts().open_sessions == 0);
@@ -210,8 +210,8 @@ fn without_a_gateway_every_command_says_so() {
 #[test]
 fn a_socket_that_nobody_listens_at_is_told_and_not_started() {
     let warmline = Warmline::new();
-    let told = warmline.run(&["ps", "--socket", "nowhere"]);
-    tells!(told, @r"
+    let output = warmline.run(&["ps", "--socket", "nowhere"]);
+    tells!(output, @r"
     exit: 3
     ----- stderr -----
     error[cannot-reach]: nothing listens on the socket `nowhere`
@@ -219,7 +219,7 @@ fn a_socket_that_nobody_listens_at_is_told_and_not_started() {
     ");
     for words in [&["down"][..], &["end", "trip"]] {
         let other = warmline.run(&[words, &["--socket", "nowhere"]].concat());
-        assert_eq!(other.to_string(), told.to_string(), "{words:?}");
+        assert_eq!(other.to_string(), output.to_string(), "{words:?}");
     }
 }
 
@@ -242,9 +242,9 @@ fn several_that_start_at_once_are_one_gateway() {
     let mut pids: Vec<Value> = starting
         .into_iter()
         .map(|child| {
-            let told = background.warmline.told(&child.wait_with_output().unwrap());
-            told.exits(0);
-            serde_json::from_str::<Value>(&told.stdout).unwrap()["pid"].clone()
+            let output = background.warmline.told(&child.wait_with_output().unwrap());
+            output.exits(0);
+            serde_json::from_str::<Value>(&output.stdout).unwrap()["pid"].clone()
         })
         .collect();
     pids.dedup();
@@ -337,8 +337,8 @@ fn going_down_lets_calls_end_unless_it_is_hurried() {
 fn a_signal_ends_it_with_all_that_it_started() {
     let mark = "mark-of-a-gateway-that-is-told";
     let background = Background::up();
-    let told = background.run(&marked(&["call", "counter", "--run", "trip"], mark));
-    assert_eq!(told.stdout.trim(), r#"{"count":1}"#, "{told}");
+    let output = background.run(&marked(&["call", "counter", "--run", "trip"], mark));
+    assert_eq!(output.stdout.trim(), r#"{"count":1}"#, "{output}");
     assert_eq!(processes_of(mark), 1);
     let pid = background.pid();
     kill_process(pid, Signal::TERM).unwrap();
@@ -367,16 +367,18 @@ fn a_gateway_that_hangs_is_told_and_ended() {
     std::thread::scope(|scope| {
         for words in &commands {
             scope.spawn(move || {
-                let told = background.run(words);
-                assert_eq!(told.exit, 3, "{words:?}: {told}");
+                let output = background.run(words);
+                assert_eq!(output.exit, 3, "{words:?}: {output}");
                 let named = format!("process {} listens", pid.as_raw_pid());
-                assert!(told.stderr.contains(&named), "{words:?}: {told}");
-                assert!(told.stderr.contains("warmline down"), "{words:?}: {told}");
+                assert!(output.stderr.contains(&named), "{words:?}: {output}");
+                assert!(
+                    output.stderr.contains("warmline down"),
+                    "{words:?}: {output}"
+                );
             });
         }
     });
-    let told = background.run(&["down", "--now"]);
-    told.exits(0);
+    background.run(&["down", "--now"]).exits(0);
     until("it is gone", || !is_alive(pid));
     assert_eq!(background.run(&["up", "--quiet"]).exit, 0);
 }
@@ -466,9 +468,9 @@ fn a_gateway_of_another_version_is_named() {
 fn a_configuration_that_cannot_be_used_starts_nothing() {
     let warmline = Warmline::new();
     warmline.write_user("warmline.toml", "[servers.x]\nurll = 'http://x'\n");
-    let told = warmline.run(&["up"]);
-    told.says_first("error[config-unknown-key]");
-    assert_eq!(told.exit, 2);
+    let output = warmline.run(&["up"]);
+    output.says_first("error[config-unknown-key]");
+    assert_eq!(output.exit, 2);
     assert!(!warmline.state().join("up/socket").exists());
 }
 
@@ -507,8 +509,8 @@ fn a_served_gateway_is_looked_after_by_its_admin_socket() {
     let header = format!("Authorization: Bearer {}", local_token(&warmline.state()));
     let called = warmline.run(&["call", &url, "counter", "--header", &header]);
     called.exits(0);
-    let told = warmline.run(&["ps", "--json", "--socket", socket]);
-    told.prints(r#""kind":"run","name":"trip""#);
+    let output = warmline.run(&["ps", "--json", "--socket", socket]);
+    output.prints(r#""kind":"run","name":"trip""#);
     assert_eq!(
         warmline.run(&["ps"]).stdout,
         "",
@@ -527,12 +529,10 @@ fn a_served_gateway_is_looked_after_by_its_admin_socket() {
     called.exits(0);
     assert_eq!(server.counts().open_sessions, 2);
     for run in ["trip", "hers"] {
-        let told = warmline.run(&["end", run, "--socket", socket]);
-        told.exits(0);
+        warmline.run(&["end", run, "--socket", socket]).exits(0);
     }
     assert_eq!(server.counts().open_sessions, 0);
-    let told = warmline.run(&["down", "--socket", socket]);
-    told.exits(0);
+    warmline.run(&["down", "--socket", socket]).exits(0);
     assert_eq!(serving.ended(&warmline).exit, 0);
     assert!(!Path::new(socket).exists());
 }

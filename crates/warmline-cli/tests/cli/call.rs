@@ -34,23 +34,23 @@ fn both_eras_answer_over_both_transports() {
         Personality::dual(),
     ] {
         let server = LedgerServer::start(personality).unwrap();
-        let told = warmline.run(&["call", &server.url(), "pay", "amount=3"]);
-        told.exits(0);
-        assert_eq!(server.ledger().executions("pay"), 1, "{told}");
+        let output = warmline.run(&["call", &server.url(), "pay", "amount=3"]);
+        output.exits(0);
+        assert_eq!(server.ledger().executions("pay"), 1, "{output}");
     }
     for era in ["legacy", "modern", "auto"] {
-        let told = warmline.run(&against_demo(&["call", "pay", "amount=3"], &["--era", era]));
-        assert_eq!(told.exit, 0, "{era}: {told}");
+        let output = warmline.run(&against_demo(&["call", "pay", "amount=3"], &["--era", era]));
+        assert_eq!(output.exit, 0, "{era}: {output}");
     }
 }
 
 #[test]
 fn an_answer_for_programs_is_one_line() {
-    let told = Warmline::new().run(&against_demo(
+    let output = Warmline::new().run(&against_demo(
         &["call", "counter", "--json"],
         &["--era", "legacy"],
     ));
-    tells!(told, @r#"
+    tells!(output, @r#"
     exit: 0
     ----- stdout -----
     {"kind":"reply","server":"warmline","tool":"counter","era":"legacy","warm":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":1}","type":"text"}],"structuredContent":{"count":1}}}
@@ -68,8 +68,8 @@ fn a_tool_that_says_no_has_its_own_exit_code() {
     2>   delivery: answered
     exit: 1
     ");
-    let told = warmline.run(&against_demo(&["call", "fail", "--json"], &[]));
-    told.exits(1).prints(r#""is_error":true"#);
+    let output = warmline.run(&against_demo(&["call", "fail", "--json"], &[]));
+    output.exits(1).prints(r#""is_error":true"#);
 }
 
 /// A183: code, message and data arrive.
@@ -165,11 +165,11 @@ fn values_come_from_files_and_from_input() {
     ----- stdout -----
     {"arguments":{"a":1.0}}
     "#);
-    let told = warmline.run_with_input(
+    let output = warmline.run_with_input(
         &against_demo(&["call", "echo", "--args", "-"], &[]),
         r#"{"b": 2}"#,
     );
-    tells!(told, @r#"
+    tells!(output, @r#"
     exit: 0
     ----- stdout -----
     {"arguments":{"b":2}}
@@ -207,11 +207,11 @@ fn a_call_that_may_have_run_says_so() {
 
 #[test]
 fn a_call_that_takes_too_long_may_have_run() {
-    let told = Warmline::new().run(&against_demo(
+    let output = Warmline::new().run(&against_demo(
         &["call", "slow", "ms=60000", "--timeout", "2s"],
         &["--era", "legacy"],
     ));
-    tells!(told, @r"
+    tells!(output, @r"
     exit: 4
     ----- stderr -----
     error[deadline]: `warmline` did not answer in time
@@ -295,25 +295,25 @@ fn the_account_shows_what_was_sent_and_hides_values() {
     [PAD]warmline · cold · opened [TIME] · call [TIME]
     "#);
     let words = ["call", "pay", "amount=4711", "--verbose", "--show-values"];
-    let told = warmline.run(&against_demo(&words, &[]));
-    told.says(r#"{"amount":4711}"#);
+    let output = warmline.run(&against_demo(&words, &[]));
+    output.says(r#"{"amount":4711}"#);
 }
 
 #[test]
 fn quiet_prints_the_answer_and_nothing_else() {
     let warmline = Warmline::new();
-    let told = warmline.run(&against_demo(
+    let output = warmline.run(&against_demo(
         &["call", "pay", "unheard=1", "amount=1", "--quiet"],
         &[],
     ));
-    assert_eq!((told.exit, told.stderr.as_str()), (0, ""));
-    let told = warmline.run(&against_demo(
+    assert_eq!((output.exit, output.stderr.as_str()), (0, ""));
+    let output = warmline.run(&against_demo(
         &["call", "pay", "unheard=1", "amount=1", "--json"],
         &[],
     ));
     let note = r#"{"kind":"note","what":"`pay` has no argument `unheard`; it is sent anyway"}"#;
-    told.succeeds();
-    assert_eq!(told.stdout.lines().next(), Some(note), "{told}");
+    output.succeeds();
+    assert_eq!(output.stdout.lines().next(), Some(note), "{output}");
 }
 
 #[test]
@@ -390,8 +390,8 @@ fn a_list_is_asked_for_by_the_same_client_as_a_call() {
     let warmline = Warmline::new();
     let script = format!("tee -a seen | {BINARY} demo-server --stdio --era legacy");
     let declared = |words: &[&str]| {
-        let told = warmline.run(&[words, &["--", "sh", "-c", &script]].concat());
-        told.exits(0);
+        let output = warmline.run(&[words, &["--", "sh", "-c", &script]].concat());
+        output.exits(0);
         let seen = warmline.work().join("seen");
         let text = std::fs::read_to_string(&seen).unwrap();
         std::fs::remove_file(seen).unwrap();
@@ -410,11 +410,11 @@ fn a_list_is_asked_for_by_the_same_client_as_a_call() {
 #[test]
 fn tools_are_listed_one_per_line() {
     let warmline = Warmline::new();
-    let told = warmline.run(&against_demo(&["tools"], &["--era", "legacy"]));
+    let output = warmline.run(&against_demo(&["tools"], &["--era", "legacy"]));
     let line = |begins: &str| {
-        let mut lines = told.stdout.lines();
+        let mut lines = output.stdout.lines();
         let line = lines.find(|line| line.starts_with(begins));
-        line.unwrap_or_else(|| panic!("{told}")).to_owned()
+        line.unwrap_or_else(|| panic!("{output}")).to_owned()
     };
     let reads = line("  note_read ");
     assert!(reads.contains("[title]") && reads.contains("read-only"));
@@ -423,7 +423,7 @@ fn tools_are_listed_one_per_line() {
     let narrow = Warmline::new()
         .with("COLUMNS", "60")
         .run(&against_demo(&["tools"], &["--era", "legacy"]));
-    assert_eq!(narrow.stdout, told.stdout);
+    assert_eq!(narrow.stdout, output.stdout);
     let json = warmline.run(&against_demo(&["tools", "--json"], &[]));
     assert!(
         json.stdout
@@ -446,15 +446,15 @@ fn tools_are_listed_one_per_line() {
 fn lists_that_come_in_pages_are_read_to_their_end_and_endless_ones_are_not() {
     let server = LedgerServer::start(Personality::legacy().page_size(2)).unwrap();
     let warmline = Warmline::new();
-    let told = warmline.run(&["call", &server.url(), "pay", "amount=1"]);
-    told.exits(0);
+    let output = warmline.run(&["call", &server.url(), "pay", "amount=1"]);
+    output.exits(0);
     server.inject(
         FaultRule::new(Fault::CursorLoop)
             .on_method("tools/list")
             .always(),
     );
-    let told = warmline.run(&["tools", &server.url()]);
-    told.fails().says("lists tools without end");
+    let output = warmline.run(&["tools", &server.url()]);
+    output.fails().says("lists tools without end");
 }
 
 /// Rules of a file hold for single commands too, inside a run and outside.
@@ -479,8 +479,9 @@ fn what_the_rules_do_not_allow_is_neither_listed_nor_called() {
         &["request", "bank", "tools/call", "name=pay"],
         &["request", "bank", "tools/call", "name=pay", "--run", "trip"],
     ] {
-        let told = warmline.run(words);
-        told.exits(2)
+        let output = warmline.run(words);
+        output
+            .exits(2)
             .says_first("error[not-allowed]: `pay` of `bank`");
     }
     assert_eq!(server.counts().requests, 0, "nothing was opened");
@@ -491,7 +492,6 @@ fn what_the_rules_do_not_allow_is_neither_listed_nor_called() {
         &["call", "bank", "slow", "ms=60000"][..],
         &["call", "bank", "slow", "ms=60000", "--run", "trip"],
     ] {
-        let told = warmline.run(words);
-        told.exits(4).says_first("error[deadline]");
+        warmline.run(words).exits(4).says_first("error[deadline]");
     }
 }

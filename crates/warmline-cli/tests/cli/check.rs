@@ -85,9 +85,12 @@ fn check_names_a_variable_that_is_not_there() {
     ");
     let warmline = Warmline::new().with("NO_SUCH_TOKEN", "secret-of-a-test");
     warmline.write("mcp.json", declared);
-    let told = warmline.run(&["check", "mcp.json"]);
-    told.exits(0);
-    assert!(!told.everything().contains("secret-of-a-test"), "{told}");
+    let output = warmline.run(&["check", "mcp.json"]);
+    output.exits(0);
+    assert!(
+        !output.everything().contains("secret-of-a-test"),
+        "{output}"
+    );
 }
 
 /// Keys of other programs are theirs; one that is nearly ours is told, and no error.
@@ -152,8 +155,8 @@ fn check_tells_everything_that_is_wrong_at_once() {
     2>   hint: did you mean `servers`?
     exit: 2
     "#);
-    let told = warmline.run(&["check", "warmline.toml", "--json"]);
-    assert_eq!(told.everything().lines().count(), 8, "{told}");
+    let output = warmline.run(&["check", "warmline.toml", "--json"]);
+    assert_eq!(output.everything().lines().count(), 8, "{output}");
     let wrong = r#"{"mcpServers": {
         "a": {"comand": "x"},
         "b": {"command": 7},
@@ -198,8 +201,8 @@ fn check_ends_where_nothing_is_right() {
     ];
     for (file, text) in files {
         warmline.write(file, &text);
-        let told = warmline.run(&["check", file, "--json"]);
-        assert_eq!(told.everything().lines().count(), 50, "{file}: {told}");
+        let output = warmline.run(&["check", file, "--json"]);
+        assert_eq!(output.everything().lines().count(), 50, "{file}: {output}");
     }
 }
 

@@ -49,8 +49,9 @@ fn a_variable_that_a_program_asks_for_is_handed_on_by_the_option_that_the_error_
 
     5 questions · 1 broken
     ");
-    let told = typed(&["call", "counter", "--env-pass", "BRAVE_API_KEY"]);
-    assert_eq!((told.exit, told.stdout.as_str()), (0, "{\"count\":1}\n"));
+    let output = typed(&["call", "counter", "--env-pass", "BRAVE_API_KEY"]);
+    output.exits(0);
+    assert_eq!(output.stdout, "{\"count\":1}\n");
     assert!(!typed(&["tools", "--json"]).everything().contains("canary"));
 }
 
@@ -67,7 +68,7 @@ fn a_variable_that_nobody_set_is_to_be_set_first() {
       delivery: unsent (not executed, safe to call again)
       hint: set `BRAVE_API_KEY`, and pass it on: `--env-pass BRAVE_API_KEY`
     ");
-    let told = warmline.run(&[
+    let output = warmline.run(&[
         "tools",
         "--env-pass",
         "BRAVE_API_KEY",
@@ -75,7 +76,7 @@ fn a_variable_that_nobody_set_is_to_be_set_first() {
         "sh",
         "need.sh",
     ]);
-    told.says("it is passed on, but not set");
+    output.says("it is passed on, but not set");
 }
 
 #[test]
@@ -98,8 +99,7 @@ fn the_variable_of_a_configured_server_is_handed_on_by_its_file() {
     "#);
     let passing = format!("{file}env_pass = ['BRAVE_API_KEY']\n");
     warmline.write_user("warmline.toml", &passing);
-    let told = warmline.run(&["tools", "search"]);
-    told.exits(0);
+    warmline.run(&["tools", "search"]).exits(0);
 }
 
 #[test]
@@ -117,14 +117,13 @@ fn a_command_that_is_served_gets_the_variables_that_were_typed_beside_it() {
     ];
     let serving = Serving::start(&warmline, &words);
     let url = format!("{}/mcp", serving.base());
-    let told = warmline.run(&["tools", &url]);
-    told.exits(0);
+    warmline.run(&["tools", &url]).exits(0);
     serving.stop(&warmline);
 
     let greeting = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
     let words = ["stdio", "--env", "BRAVE_API_KEY=x", "--", "sh", "need.sh"];
-    let told = warmline.run_with_input(&words, &format!("{greeting}\n"));
-    told.prints(r#""serverInfo""#);
+    let output = warmline.run_with_input(&words, &format!("{greeting}\n"));
+    output.prints(r#""serverInfo""#);
 
     tells!(warmline.run(&["serve", "--env-pass", "BRAVE_API_KEY", "http://127.0.0.1:1/mcp"]), @r#"
     exit: 2

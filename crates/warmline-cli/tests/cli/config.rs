@@ -8,9 +8,9 @@ fn a_name_is_looked_up_in_the_users_file() {
     let text =
         format!("[servers.demo]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nspares = 1\n");
     warmline.write_user("warmline.toml", &text);
-    let told = warmline.run(&["call", "demo", "pay", "amount=2"]);
-    let stdout = (told.exit, told.stdout.contains(r#""paid":2"#));
-    assert_eq!(stdout, (0, true), "{told}");
+    let output = warmline.run(&["call", "demo", "pay", "amount=2"]);
+    let stdout = (output.exit, output.stdout.contains(r#""paid":2"#));
+    assert_eq!(stdout, (0, true), "{output}");
     shows!(warmline, @r"
     $ warmline call dmo pay
     2> error[server-unknown]: no server is called `dmo`
@@ -40,8 +40,8 @@ fn a_file_that_is_given_is_trusted_and_alone() {
     );
     let file = file.to_str().unwrap();
     for name in ["My Server", "my-server"] {
-        let told = warmline.run(&["call", name, "pay", "amount=1", "--config", file]);
-        told.exits(0);
+        let output = warmline.run(&["call", name, "pay", "amount=1", "--config", file]);
+        output.exits(0);
     }
     shows!(warmline, @r"
     $ warmline call x y --config missing.toml
@@ -142,9 +142,9 @@ fn nothing_of_a_found_file_is_used_before_it_was_trusted() {
     2>   hint: review the file, then accept it with `warmline trust --yes`
     exit: 2
     ");
-    let told = warmline.run(&["trust", "--yes"]);
-    assert!(!told.everything().contains("canary"), "{told}");
-    tells!(told, @r"
+    let output = warmline.run(&["trust", "--yes"]);
+    assert!(!output.everything().contains("canary"), "{output}");
+    tells!(output, @r"
     exit: 0
     ----- stderr -----
     [WORK]/.mcp.json declares 2 servers:
@@ -157,8 +157,7 @@ fn nothing_of_a_found_file_is_used_before_it_was_trusted() {
         sets       SECRET
     trusted [WORK]/.mcp.json
     ");
-    let told = warmline.run(&["call", "web", "pay", "amount=1"]);
-    told.exits(0);
+    warmline.run(&["call", "web", "pay", "amount=1"]).exits(0);
     shows!(warmline, @r#"
     $ warmline trust --yes --json
     {"kind":"trust","file":"[WORK]/.mcp.json","answer":"already","sha256":"[DIGEST]"}
@@ -207,10 +206,10 @@ fn a_trusted_file_of_the_user_wins_over_a_stranger_in_the_folder() {
         "warmline.toml",
         "[servers.web]\ncommand = ['touch', 'ran']\n",
     );
-    let told = warmline.run(&["call", "web", "pay", "amount=1"]);
-    told.exits(0);
-    assert_eq!(server.ledger().executions("pay"), 1, "{told}");
-    told.says("is also declared in");
+    let output = warmline.run(&["call", "web", "pay", "amount=1"]);
+    output.exits(0);
+    assert_eq!(server.ledger().executions("pay"), 1, "{output}");
+    output.says("is also declared in");
     assert!(!warmline.work().join("ran").exists());
 }
 
@@ -219,8 +218,8 @@ fn a_trusted_file_of_the_user_wins_over_a_stranger_in_the_folder() {
 fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
     let server = LedgerServer::start(Personality::legacy().token("general-token")).unwrap();
     let warmline = Warmline::new().with("MCP_AUTH_TOKEN", "general-token");
-    let told = warmline.run(&["call", &server.url(), "pay", "amount=1"]);
-    told.exits(0);
+    let output = warmline.run(&["call", &server.url(), "pay", "amount=1"]);
+    output.exits(0);
     warmline.write_user(
         "warmline.toml",
         &format!(
@@ -229,14 +228,13 @@ fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
             server.url()
         ),
     );
-    let told = warmline.run(&["call", "a", "pay", "amount=1"]);
-    told.exits(3);
+    warmline.run(&["call", "a", "pay", "amount=1"]).exits(3);
     warmline.write_user(
         "warmline.toml",
         &format!("[servers.a]\nurl = '{}'\n", server.url()),
     );
-    let told = warmline.run(&["call", "a", "pay", "amount=1"]);
-    assert_eq!(told.exit, 0, "the only server: {told}");
+    let output = warmline.run(&["call", "a", "pay", "amount=1"]);
+    assert_eq!(output.exit, 0, "the only server: {output}");
     warmline.write_user(
         "warmline.toml",
         &format!(
@@ -244,8 +242,7 @@ fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
             server.url()
         ),
     );
-    let told = warmline.run(&["call", "a", "pay", "amount=1"]);
-    told.exits(0);
+    warmline.run(&["call", "a", "pay", "amount=1"]).exits(0);
 }
 
 /// A176, S18: the URL of the one target is replaced.
@@ -258,8 +255,8 @@ fn a_url_without_a_server_replaces_that_of_the_only_one() {
         "[servers.a]\nurl = 'http://127.0.0.1:1/mcp'\n",
     );
     assert_eq!(warmline.run(&["call", "a", "pay", "amount=1"]).exit, 0);
-    let told = warmline.run(&["doctor", "a", "--offline"]);
-    told.prints("the URL comes from MCP_SERVER_URL");
+    let output = warmline.run(&["doctor", "a", "--offline"]);
+    output.prints("the URL comes from MCP_SERVER_URL");
     let typed = warmline.run(&["call", "http://127.0.0.1:1/mcp", "pay", "amount=1"]);
     typed.exits(3);
     assert_eq!(server.ledger().executions("pay"), 1, "what was typed wins");
@@ -292,8 +289,9 @@ fn the_nearest_file_of_the_folder_is_meant_also_if_it_is_not_trusted() {
     ");
     assert_eq!(server.ledger().executions("pay"), 1);
     assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
-    let told = warmline.run(&["doctor", "web"]);
-    told.prints("`web` is also declared in ")
+    let output = warmline.run(&["doctor", "web"]);
+    output
+        .prints("`web` is also declared in ")
         .prints(".mcp.json, not used");
 }
 
@@ -307,9 +305,9 @@ fn what_is_shown_for_trust_cannot_be_forged() {
                   "env": {"PATH": "/tmp/evil", "LD_PRELOAD": "/tmp/x.so", "SECRET": "canary"}},
             "b\n  c": {"url": "https://example.com/${TOPSEC}/mcp"}}}"#,
     );
-    let told = warmline.run(&["trust"]);
-    assert!(!told.everything().contains("canary"), "{told}");
-    tells!(told, @r"
+    let output = warmline.run(&["trust"]);
+    assert!(!output.everything().contains("canary"), "{output}");
+    tells!(output, @r"
     exit: 2
     ----- stderr -----
     [WORK]/.mcp.json declares 2 servers:
@@ -337,9 +335,9 @@ fn trust_shows_every_setting_beside_the_servers() {
          keys_url = 'http://me:canary@127.0.0.1:1/keys?k=canary'\n[audit]\nfile = 'victim.txt'\n\
          [ops]\nlisten = '0.0.0.0:7778'\n[limits]\nprocesses = 7\n[servers.ok]\nurl = 'http://127.0.0.1:1/mcp'\n",
     );
-    let told = warmline.run(&["trust"]);
-    assert!(!told.everything().contains("canary"), "{told}");
-    tells!(told, @r"
+    let output = warmline.run(&["trust"]);
+    assert!(!output.everything().contains("canary"), "{output}");
+    tells!(output, @r"
     exit: 2
     ----- stderr -----
     [WORK]/warmline.toml declares 1 server:
@@ -376,10 +374,10 @@ fn trust_shows_every_setting_beside_the_servers() {
     {"kind":"setting","file":"[WORK]/warmline.toml","key":"ops.listen","value":"0.0.0.0:7778"}
     {"kind":"trust","file":"[WORK]/warmline.toml","answer":"trusted","sha256":"[DIGEST]"}
     "#);
-    let told = warmline.run(&["doctor", "--offline", "--json"]);
-    assert!(!told.everything().contains("canary"), "{told}");
-    let told = warmline.run(&["check"]);
-    assert!(!told.everything().contains("canary"), "{told}");
+    let output = warmline.run(&["doctor", "--offline", "--json"]);
+    assert!(!output.everything().contains("canary"), "{output}");
+    let output = warmline.run(&["check"]);
+    assert!(!output.everything().contains("canary"), "{output}");
 }
 
 #[test]
@@ -417,8 +415,8 @@ fn a_server_that_cannot_be_used_says_why() {
         "c.txt",
         r#"{"mcpServers": {"off": {"command": "x", "disabled": true}}}"#,
     );
-    let told = warmline.run(&["tools", "off", "--config", "c.txt"]);
-    told.says("is switched off");
+    let output = warmline.run(&["tools", "off", "--config", "c.txt"]);
+    output.says("is switched off");
     warmline.write(
         "warmline.toml",
         "[servers.a]\nurl = 'http://127.0.0.1:1/${TOK}'\n",

@@ -4,8 +4,8 @@ use crate::prelude::*;
 
 #[test]
 fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
-    let told = Warmline::new().run(&["demo"]);
-    told.succeeds();
+    let output = Warmline::new().run(&["demo"]);
+    output.succeeds();
     for line in [
         "     a session per call   1 1 1",
         "     in a run             1 2 3",
@@ -21,18 +21,18 @@ fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
         "     the next call        3 ",
         " later, in the same session\n",
     ] {
-        assert!(told.stdout.contains(line), "{line}\n{told}");
+        assert!(output.stdout.contains(line), "{line}\n{output}");
     }
-    let holds = told.stdout.lines().all(|line| line.chars().count() <= 80);
-    assert!(holds, "{told}");
-    told.does_not_print("\u{1b}");
+    let holds = output.stdout.lines().all(|line| line.chars().count() <= 80);
+    assert!(holds, "{output}");
+    output.does_not_print("\u{1b}");
 }
 
 #[test]
 fn the_demo_speaks_to_programs_too() {
-    let told = Warmline::new().run(&["demo", "--json"]);
-    told.exits(0);
-    let steps: Vec<String> = told
+    let output = Warmline::new().run(&["demo", "--json"]);
+    output.exits(0);
+    let steps: Vec<String> = output
         .stdout
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
@@ -44,8 +44,8 @@ fn the_demo_speaks_to_programs_too() {
     let mut in_order = steps.clone();
     in_order.dedup();
     let expected = ["count", "people", "pay", "heal", "time", "restart"];
-    assert_eq!(in_order, expected, "{told}");
-    assert_eq!(told.stdout.matches("took_us").count(), 6, "{told}");
+    assert_eq!(in_order, expected, "{output}");
+    assert_eq!(output.stdout.matches("took_us").count(), 6, "{output}");
 }
 
 #[test]
@@ -72,10 +72,10 @@ fn the_demo_server_says_where_it_listens_and_takes_calls() {
                 .to_owned(),
             false => line.trim().to_owned(),
         };
-        let told = warmline.run(&["call", &url, "pay", "amount=1"]);
+        let output = warmline.run(&["call", &url, "pay", "amount=1"]);
         child.kill().unwrap();
         child.wait().unwrap();
-        told.exits(0);
+        output.exits(0);
     }
 }
 
@@ -90,7 +90,7 @@ fn the_commands_that_the_demo_prints_do_what_it_shows() {
         .position(|command| command.contains("demo-server --http"));
     typed.insert(begun.unwrap() + 1, "sleep 600 & OTHER=$!".to_owned());
     typed.push("kill $OTHER && echo the other job went on".to_owned());
-    let said = typed_in_a_shell(&warmline, &typed);
+    let output = typed_in_a_shell(&warmline, &typed);
     let expected = [
         "{\"count\":1}",
         "written",
@@ -105,11 +105,11 @@ fn the_commands_that_the_demo_prints_do_what_it_shows() {
         "{\"count\":2}",
         "the other job went on",
     ];
-    let mut rest = said.as_str();
+    let mut rest = output.as_str();
     for part in expected {
         let (_, behind) = rest
             .split_once(part)
-            .unwrap_or_else(|| panic!("{part}:\n{said}"));
+            .unwrap_or_else(|| panic!("{part}:\n{output}"));
         rest = behind;
     }
 }
@@ -173,6 +173,6 @@ fn typed_in_a_shell(warmline: &Warmline, commands: &[String]) -> String {
 
 #[test]
 fn an_option_that_the_demo_server_does_not_have_is_told() {
-    let told = Warmline::new().run(&["demo-server", "--stdio", "--", "--nonsense", "1"]);
-    told.exits(2);
+    let output = Warmline::new().run(&["demo-server", "--stdio", "--", "--nonsense", "1"]);
+    output.exits(2);
 }

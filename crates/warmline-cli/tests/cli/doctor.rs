@@ -50,17 +50,19 @@ fn a_good_server_is_described() {
     let received = server.ledger().messages_received("tools/call");
     assert_eq!(received, 0, "nothing is called");
     let server = LedgerServer::start(Personality::modern()).unwrap();
-    let told = warmline.run(&["doctor", &server.url(), "--json"]);
+    let output = warmline.run(&["doctor", &server.url(), "--json"]);
     assert!(
-        told.stdout
+        output
+            .stdout
             .lines()
             .all(|line| line.starts_with(r#"{"kind":""#)),
-        "{told}"
+        "{output}"
     );
     assert!(
-        told.stdout
+        output
+            .stdout
             .ends_with("{\"kind\":\"summary\",\"questions\":10,\"look\":0,\"broken\":0}\n"),
-        "{told}"
+        "{output}"
     );
 }
 
@@ -127,14 +129,14 @@ fn a_server_that_needs_a_token() {
     4 questions · 1 broken
     "#);
     let warmline = Warmline::new().with("MY_AUTH", "Bearer canary-token");
-    let told = warmline.run(&[
+    let output = warmline.run(&[
         "doctor",
         &server.url(),
         "--header-env",
         "Authorization=MY_AUTH",
     ]);
-    assert!(!told.everything().contains("canary"), "{told}");
-    tells!(told, @r#"
+    assert!(!output.everything().contains("canary"), "{output}");
+    tells!(output, @r#"
     exit: 0
     ----- stdout -----
     config        ok      command line: http://127.0.0.1:[PORT]/mcp
@@ -277,12 +279,12 @@ fn a_program_that_ends_at_once() {
 /// DESIGN 5.1: a modern program is no conversation, so the runs of an identity share it.
 #[test]
 fn a_program_of_both_eras_is_told_by_whom_it_is_shared() {
-    let told = Warmline::new().run(&against_demo(&["doctor"], &[]));
+    let output = Warmline::new().run(&against_demo(&["doctor"], &[]));
     for leg in [
         "modern: keeps state, one process per identity",
         "legacy: keeps state, one process per run",
     ] {
-        told.prints(leg);
+        output.prints(leg);
     }
 }
 
@@ -291,8 +293,8 @@ fn a_program_of_both_eras_is_told_by_whom_it_is_shared() {
 fn what_a_program_would_miss_is_looked_at() {
     let warmline = Warmline::new();
     let words = ["doctor", "--offline", "--env-pass", "NOT_SET_HERE", "--"];
-    let told = warmline.run(&[&words[..], &["sh", "--key", "FILL_IN"]].concat());
-    tells!(told, @r"
+    let output = warmline.run(&[&words[..], &["sh", "--key", "FILL_IN"]].concat());
+    tells!(output, @r"
     exit: 0
     ----- stdout -----
     config       ok      command line: sh --key FILL_IN
@@ -381,10 +383,13 @@ fn a_program_that_prints_something_else_and_stays() {
         ),
     ] {
         let script = format!(r#"{said}; exec "$0" demo-server --stdio"#);
-        let told = warmline.run(&["doctor", "--", "sh", "-c", &script, BINARY]);
-        let mut lines = told.stdout.lines();
+        let output = warmline.run(&["doctor", "--", "sh", "-c", &script, BINARY]);
+        let mut lines = output.stdout.lines();
         let start = lines.find(|line| line.starts_with("start "));
-        assert!(start.is_some_and(|line| line.ends_with(told_so)), "{told}");
+        assert!(
+            start.is_some_and(|line| line.ends_with(told_so)),
+            "{output}"
+        );
     }
 }
 
@@ -406,9 +411,9 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
          [servers.gone]\ncommand = ['no-such-program']\n[servers.token]\nurl = 'https://example.com/mcp'\n\
          credential = { env = 'NOT_SET' }\n",
     );
-    let told = warmline.run(&["doctor"]);
-    assert!(!told.everything().contains("canary"), "{told}");
-    tells!(told, @r#"
+    let output = warmline.run(&["doctor"]);
+    assert!(!output.everything().contains("canary"), "{output}");
+    tells!(output, @r#"
     exit: 2
     ----- stdout -----
     config      ok      [HOME]/.config/warmline/warmline.toml: 4 servers, no unknown keys
@@ -450,8 +455,9 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
 fn a_variable_that_a_child_will_miss_is_named() {
     let warmline = Warmline::new().with("GITHUB_TOKEN", "canary");
     warmline.write_user("warmline.toml", "[servers.github]\ncommand = ['sh']\n");
-    let told = warmline.run(&["doctor", "github", "--offline"]);
-    told.prints("the program does not get GITHUB_TOKEN")
+    let output = warmline.run(&["doctor", "github", "--offline"]);
+    output
+        .prints("the program does not get GITHUB_TOKEN")
         .prints("--env-pass GITHUB_TOKEN");
 }
 
@@ -480,9 +486,12 @@ fn a_doctor_does_not_send_to_the_doctor() {
     ];
     for (canned, hint) in table {
         server.inject(FaultRule::new(Fault::Reply(canned)).always());
-        let told = warmline.run(&["doctor", &server.url()]);
+        let output = warmline.run(&["doctor", &server.url()]);
         server.control().clear_faults();
-        told.exits(2).prints(hint).does_not_print("warmline doctor");
+        output
+            .exits(2)
+            .prints(hint)
+            .does_not_print("warmline doctor");
     }
 }
 
@@ -491,18 +500,19 @@ fn what_is_kept_from_a_child_is_named_when_asked_for() {
     let warmline = Warmline::new()
         .with("ACME_TOKEN", "canary")
         .with("EDITOR", "canary");
-    let told = warmline.run(&against_demo(&["doctor"], &[]));
-    told.prints("ACME_TOKEN looks like a secret")
+    let output = warmline.run(&against_demo(&["doctor"], &[]));
+    output
+        .prints("ACME_TOKEN looks like a secret")
         .does_not_print("EDITOR");
-    let told = warmline.run(&against_demo(&["doctor", "-v"], &[]));
-    told.prints("ACME_TOKEN, EDITOR");
-    assert!(!told.everything().contains("canary"), "{told}");
+    let output = warmline.run(&against_demo(&["doctor", "-v"], &[]));
+    output.prints("ACME_TOKEN, EDITOR");
+    assert!(!output.everything().contains("canary"), "{output}");
 }
 
 #[test]
 fn a_port_without_tls() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let url = server.url().replace("http://", "https://");
-    let told = Warmline::new().run(&["doctor", &url, "--timeout", "1s"]);
-    told.exits(2).prints("try the URL with `http://`");
+    let output = Warmline::new().run(&["doctor", &url, "--timeout", "1s"]);
+    output.exits(2).prints("try the URL with `http://`");
 }

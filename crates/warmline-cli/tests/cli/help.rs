@@ -4,14 +4,14 @@ use crate::prelude::*;
 
 #[test]
 fn help_fits_on_one_screen_and_has_examples() {
-    let told = Warmline::new().run(&["--help"]);
-    assert!(told.stdout.lines().count() <= 40, "{}", told.stdout);
+    let output = Warmline::new().run(&["--help"]);
+    assert!(output.stdout.lines().count() <= 40, "{}", output.stdout);
     assert!(
-        told.stdout.lines().all(|line| line.chars().count() <= 96),
+        output.stdout.lines().all(|line| line.chars().count() <= 96),
         "{}",
-        told.stdout
+        output.stdout
     );
-    tells!(told, @r"
+    tells!(output, @r"
     exit: 0
     ----- stdout -----
     Call any MCP server over HTTP or stdio, and learn whether each call ran.
@@ -70,9 +70,9 @@ fn every_command_has_help_with_examples() {
 
 #[test]
 fn nothing_typed_shows_the_help_and_fails() {
-    let told = Warmline::new().run(&[""; 0]);
-    assert_eq!((told.exit, told.stdout.as_str()), (2, ""));
-    assert!(told.stderr.contains("Usage: warmline COMMAND"));
+    let output = Warmline::new().run(&[""; 0]);
+    assert_eq!((output.exit, output.stdout.as_str()), (2, ""));
+    assert!(output.stderr.contains("Usage: warmline COMMAND"));
 }
 
 #[test]
@@ -196,8 +196,7 @@ fn explain_knows_the_reasons_of_a_log() {
         ("not-understood",   "check failed"),
     ];
     for (word, said) in table {
-        let told = warmline.run(&["explain", word]);
-        told.exits(0).prints(said);
+        warmline.run(&["explain", word]).exits(0).prints(said);
     }
 }
 
@@ -257,9 +256,9 @@ fn explain_prints_the_page_of_a_code() {
         "7501", "7502", "-32700", "-32600", "-32601", "-32602", "-32603", "-32002", "-32020",
         "-32022", "-32000",
     ] {
-        let told = warmline.run(&["explain", number]);
-        told.exits(0);
-        assert!(told.stdout.starts_with(number), "{told}");
+        let output = warmline.run(&["explain", number]);
+        output.exits(0);
+        assert!(output.stdout.starts_with(number), "{output}");
     }
     assert_eq!(warmline.run(&["explain", "7504"]).exit, 2);
     let all = warmline.run(&["explain"]);
@@ -271,8 +270,8 @@ fn explain_prints_the_page_of_a_code() {
 fn completions_exist_for_every_shell() {
     let warmline = Warmline::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let told = warmline.run(&["completions", shell]);
-        told.exits(0).prints("demo-server");
+        let output = warmline.run(&["completions", shell]);
+        output.exits(0).prints("demo-server");
     }
     shows!(warmline, @r"
     $ warmline completions bsh
@@ -293,8 +292,8 @@ fn colours_are_used_only_where_they_are_asked_for() {
         .run(&["explain", "bug"]);
     assert!(!refused.stdout.contains('\u{1b}'));
     let server = LedgerServer::start(Personality::legacy()).unwrap();
-    let told = Warmline::new().run(&["doctor", &server.url(), "--color", "never"]);
-    assert!(!told.everything().contains('\u{1b}'));
+    let output = Warmline::new().run(&["doctor", &server.url(), "--color", "never"]);
+    assert!(!output.everything().contains('\u{1b}'));
 }
 
 #[test]
@@ -319,28 +318,28 @@ fn what_is_typed_wrong_is_named_as_what_it_is() {
     ];
     let warmline = Warmline::new();
     for (words, what, hint) in table {
-        let told = warmline.run(words);
-        assert_eq!(told.exit, 2, "{words:?} {told}");
-        let holds = told.stderr.contains(what) && told.stderr.contains(hint);
-        assert!(holds, "{words:?} {told}");
+        let output = warmline.run(words);
+        assert_eq!(output.exit, 2, "{words:?} {output}");
+        let holds = output.stderr.contains(what) && output.stderr.contains(hint);
+        assert!(holds, "{words:?} {output}");
         for leak in [
             "begins with `@`",
             "invalid digit",
             "Fault::",
             "without a base",
         ] {
-            assert!(!told.stderr.contains(leak), "{words:?} {told}");
+            assert!(!output.stderr.contains(leak), "{words:?} {output}");
         }
     }
-    let told = warmline.run(&["demo-server", "--", "--help"]);
-    told.exits(0).prints("--personality NAME");
+    let output = warmline.run(&["demo-server", "--", "--help"]);
+    output.exits(0).prints("--personality NAME");
 }
 
 #[test]
 fn an_exit_code_that_depends_is_not_told_as_one_number() {
     let warmline = Warmline::new();
     for code in ["deadline", "cancelled", "bug"] {
-        let told = warmline.run(&["explain", code]);
-        told.prints("exit code: 3 if it was not sent, 4 if it may have been executed");
+        let output = warmline.run(&["explain", code]);
+        output.prints("exit code: 3 if it was not sent, 4 if it may have been executed");
     }
 }

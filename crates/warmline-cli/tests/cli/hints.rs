@@ -22,10 +22,10 @@ fn what_a_server_answers_an_opening_with_says_what_to_do() {
             ["call", &server.url(), "counter"].as_slice(),
             &["call", &server.url(), "counter", "--run", "trip"],
         ] {
-            let told = warmline.run(words);
-            let said = told.stderr.lines().last().unwrap_or_default();
+            let output = warmline.run(words);
+            let said = output.stderr.lines().last().unwrap_or_default();
             let holds = said.starts_with("  hint: ") && said.contains(hint);
-            assert!(holds, "{told}");
+            assert!(holds, "{output}");
         }
         server.control().clear_faults();
     }
@@ -73,12 +73,12 @@ fn a_refused_token_is_told_by_its_source() {
         });
         let doctor = doctor.filter(|words| !words.contains(&"--run"));
         for words in std::iter::once(words).chain(doctor) {
-            let told = warmline.run(&words);
-            let hint = format!("{}{}", told.stdout, told.stderr);
+            let output = warmline.run(&words);
+            let hint = format!("{}{}", output.stdout, output.stderr);
             let hint = hint.lines().find(|line| line.contains("hint: the token"));
             let holds = hint.is_some_and(|hint| hint.contains(from));
-            assert!(holds, "{from}: {told}");
-            assert!(!told.to_string().contains("canary"), "{told}");
+            assert!(holds, "{from}: {output}");
+            assert!(!output.to_string().contains("canary"), "{output}");
         }
     }
 }
@@ -214,10 +214,10 @@ fn check_tells_of_gaps() {
 #[test]
 fn a_file_that_add_wrote_is_accepted_by_that() {
     let warmline = Warmline::new();
-    let told = warmline.run(&["add", "b", "http://127.0.0.1:1/mcp", "--here"]);
-    told.does_not_say("not trusted");
-    let told = warmline.run(&["doctor", "b"]);
-    told.prints("by `warmline trust` or `add --here`");
+    let output = warmline.run(&["add", "b", "http://127.0.0.1:1/mcp", "--here"]);
+    output.does_not_say("not trusted");
+    let output = warmline.run(&["doctor", "b"]);
+    output.prints("by `warmline trust` or `add --here`");
 }
 
 /// Whoever waits for a request in the clear is silent to a greeting of TLS.
@@ -225,7 +225,7 @@ fn a_file_that_add_wrote_is_accepted_by_that() {
 fn a_port_without_tls_is_told_to_be_tried_without() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/mcp", silent.local_addr().unwrap());
-    let told = Warmline::new().run(&["call", &url, "x", "--timeout", "1s"]);
-    let hint = told.stderr.lines().last().unwrap_or_default();
-    assert!(hint.contains("try the URL with `http://`"), "{told}");
+    let output = Warmline::new().run(&["call", &url, "x", "--timeout", "1s"]);
+    let hint = output.stderr.lines().last().unwrap_or_default();
+    assert!(hint.contains("try the URL with `http://`"), "{output}");
 }

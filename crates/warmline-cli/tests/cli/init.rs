@@ -70,8 +70,7 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
     [servers.third]
     url = "https://third.example/mcp"
     "#);
-    let told = warmline.run(&["check"]);
-    told.prints("3 servers");
+    warmline.run(&["check"]).prints("3 servers");
     shows!(warmline, @r"
     $ warmline init --no-import
     2> error[usage-bad-argument]: `[HOME]/.config/warmline/warmline.toml` exists already
@@ -142,11 +141,11 @@ fn init_copies_no_secret_out_of_the_path_of_a_url() {
         let url = format!("https://mcp.example.com/s/{secret}/mcp");
         let json = format!(r#"{{"mcpServers": {{"hosted": {{"url": "{url}"}}}}}}"#);
         std::fs::write(path, json).unwrap();
-        let told = warmline.run(&["init"]);
+        let output = warmline.run(&["init"]);
         let to_do = "to do: put the whole URL into `HOSTED_URL`: a part of \
                      https://mcp.example.com/s/…/mcp may be secret";
-        told.prints(to_do);
-        assert!(!told.everything().contains(secret), "{told}");
+        output.prints(to_do);
+        assert!(!output.everything().contains(secret), "{output}");
         let file = warmline.home().join(".config/warmline/warmline.toml");
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.contains("url_env = \"HOSTED_URL\""), "{text}");
@@ -313,8 +312,7 @@ fn add_writes_one_more_server_and_breaks_nothing() {
     command = ["sh", "-c", "echo 'hi'"]
     env_pass = ["TZ_KEY"]
     "#);
-    let told = warmline.run(&["doctor", "time", "--offline"]);
-    told.exits(0);
+    warmline.run(&["doctor", "time", "--offline"]).exits(0);
     // A file that is broken is not made worse.
     std::fs::write(&file, "[servers.a]\nurll = 'x'\n").unwrap();
     warmline
@@ -334,8 +332,8 @@ fn add_writes_one_more_server_and_breaks_nothing() {
     warmline
         .run(&["add", "again", "--here", "--", "sh"])
         .exits(0);
-    let told = warmline.run(&["tools", "theirs"]);
-    assert!(told.stderr.starts_with("error[config-untrusted]"), "{told}");
+    let output = warmline.run(&["tools", "theirs"]);
+    output.says_first("error[config-untrusted]");
 }
 
 /// Whoever made the folder may have put links there: nothing is written through one.
@@ -351,12 +349,11 @@ fn a_file_is_written_beside_links_and_never_through_them() {
     }
     let file = warmline.work().join("warmline.toml");
     symlink(warmline.home().join("nowhere"), &file).unwrap();
-    let told = warmline.run(&["init", "--here", "--no-import"]);
-    told.exits(0);
+    warmline.run(&["init", "--here", "--no-import"]).exits(0);
     assert!(file.symlink_metadata().unwrap().is_file());
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
-    let told = warmline.run(&["add", "--here", "a", "https://example.com/mcp"]);
-    told.exits(0);
+    let output = warmline.run(&["add", "--here", "a", "https://example.com/mcp"]);
+    output.exits(0);
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
     let beside = std::fs::read_dir(warmline.work()).unwrap().count();

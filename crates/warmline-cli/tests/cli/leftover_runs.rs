@@ -11,16 +11,16 @@ fn server() -> LedgerServer {
 /// Counts in a run, and leaves it to the next command.
 fn count(warmline: &Warmline, target: &str, run: &str, words: &[&str]) -> CommandOutput {
     let all = [&["call", target, "counter", "--run", run], words].concat();
-    let told = warmline.run(&all);
-    told.exits(0);
-    told
+    let output = warmline.run(&all);
+    output.exits(0);
+    output
 }
 
 /// The names of the runs that `ps` says are kept.
 fn kept(warmline: &Warmline) -> Vec<String> {
-    let told = warmline.run(&["ps", "--json"]);
-    told.exits(0);
-    let lines = told.stdout.lines();
+    let output = warmline.run(&["ps", "--json"]);
+    output.exits(0);
+    let lines = output.stdout.lines();
     let lines = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
     let kept = lines.filter(|line| line["kind"] == "kept");
     kept.map(|line| {
@@ -141,8 +141,8 @@ fn how_long_a_run_was_idle_counts_from_its_last_command() {
     let (warmline, server) = (Warmline::new(), server());
     count(&warmline, &server.url(), "trip", &[]);
     let times = || {
-        let told = warmline.run(&["ps", "--json"]);
-        let line = told.stdout.lines().last().unwrap().to_owned();
+        let output = warmline.run(&["ps", "--json"]);
+        let line = output.stdout.lines().last().unwrap().to_owned();
         let line: Value = serde_json::from_str(&line).unwrap();
         let time = |key: &str| line[key].as_u64().unwrap();
         (time("opened_at"), time("used_at"))
@@ -292,8 +292,8 @@ fn a_gateway_that_keeps_its_sessions_in_memory_writes_none_down() {
         let serving = Serving::start(&warmline, &[]);
         let header = format!("Authorization: Bearer {}", local_token(&warmline.state()));
         let url = format!("{}/runs/trip/servers/ledger/mcp", serving.base());
-        let told = warmline.run(&["call", &url, "counter", "--header", &header]);
-        assert_eq!(told.stdout.trim(), r#"{"count":1}"#, "{told}");
+        let output = warmline.run(&["call", &url, "counter", "--header", &header]);
+        assert_eq!(output.stdout.trim(), r#"{"count":1}"#, "{output}");
         serving.stop(&warmline);
         assert_eq!(warmline.state().join("sessions").exists(), is_kept);
         assert_eq!(server.counts().open_sessions, u64::from(is_kept));

@@ -66,9 +66,9 @@ fn interrupted_by(signal: Signal) {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warmline = Warmline::new();
     let words = ["call", &server.url(), "slow", "ms=60000"];
-    let told = interrupted(&warmline, &server, &words, signal);
-    told.exits(4);
-    told.says_first("error[cancelled]: interrupted\n  where: tools/call slow");
+    let output = interrupted(&warmline, &server, &words, signal);
+    output.exits(4);
+    output.says_first("error[cancelled]: interrupted\n  where: tools/call slow");
     wait_for(&server, |entry| entry.method == "notifications/cancelled");
     assert_eq!(server.counts().open_sessions, 0, "the session was ended");
 }
@@ -141,16 +141,16 @@ fn an_odd_result_is_shown_as_it_is() {
     server.inject(
         FaultRule::new(Fault::Result(serde_json::json!({"content": "nope"}))).on_tool("pay"),
     );
-    let told = Warmline::new().run(&["call", &server.url(), "pay", "amount=1"]);
-    told.prints(r#""content": "nope""#);
+    let output = Warmline::new().run(&["call", &server.url(), "pay", "amount=1"]);
+    output.prints(r#""content": "nope""#);
 }
 
 #[test]
 fn a_log_that_is_no_terminal_has_no_colours() {
     let warmline = Warmline::new().with("WARMLINE_LOG", "trace");
-    let told = warmline.run(&against_demo(&["call", "pay", "amount=1"], &[]));
-    let holds = !told.stderr.is_empty() && !told.stderr.contains('\u{1b}');
-    assert!(holds, "{told}");
+    let output = warmline.run(&against_demo(&["call", "pay", "amount=1"], &[]));
+    let holds = !output.stderr.is_empty() && !output.stderr.contains('\u{1b}');
+    assert!(holds, "{output}");
 }
 
 #[test]
@@ -170,9 +170,9 @@ fn what_a_server_writes_cannot_look_like_a_line_of_ours() {
         &["tools", &server.url()],
         &["tools", &server.url(), name],
     ] {
-        let told = warmline.run(words);
+        let output = warmline.run(words);
         let forged = |line: &str| line.starts_with("  delivery: answered");
-        assert!(!told.everything().lines().any(forged), "{told}");
-        assert!(!told.everything().contains('\u{1b}'), "{told}");
+        assert!(!output.everything().lines().any(forged), "{output}");
+        assert!(!output.everything().contains('\u{1b}'), "{output}");
     }
 }

@@ -21,8 +21,8 @@ fn a_program_finds_its_run_by_variables_and_leaves_nothing_behind() {
         "unset WARMLINE_RUN; for i in 1 2 3; do {BINARY} call $WARMLINE_URL/servers/ledger/mcp counter \
          --header \"Authorization: Bearer $WARMLINE_TOKEN\"; done; exit 7"
     );
-    let told = warmline.run(&["run", "--name", "trip", "--", "sh", "-c", &script]);
-    tells!(told, @r#"
+    let output = warmline.run(&["run", "--name", "trip", "--", "sh", "-c", &script]);
+    tells!(output, @r#"
     exit: 7
     ----- stdout -----
     {"count":1}
@@ -49,9 +49,10 @@ fn commands_inside_share_the_state_of_a_server_of_both_eras() {
     let text = format!("[servers.ledger]\nurl = '{}'\n", server.url());
     warmline.write_user("warmline.toml", &text);
     let script = format!("for i in 1 2 3; do {BINARY} call ledger counter; done");
-    let told = warmline.run(&["run", "--name", "trip", "--", "sh", "-c", &script]);
+    let output = warmline.run(&["run", "--name", "trip", "--", "sh", "-c", &script]);
     let counted = "{\"count\":1}\n{\"count\":2}\n{\"count\":3}\n";
-    assert_eq!((told.exit, told.stdout.as_str()), (0, counted), "{told}");
+    output.exits(0);
+    assert_eq!(output.stdout, counted);
     assert_eq!(server.counts().open_sessions, 0);
 }
 
@@ -69,14 +70,13 @@ fn a_command_says_what_a_gateway_at_a_url_knows_of_its_call() {
         let cut = Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst);
         server.inject(FaultRule::new(cut).on_tool("pay"));
         let pay = ["call", &url, "pay", "account=a", "amount=1", "--json"];
-        let told = warmline.run(&[&pay, more].concat());
-        told.exits(4);
-        let holds = told.everything().contains(r#""delivery":"unknown""#);
-        assert!(holds, "{told}");
+        let output = warmline.run(&[&pay, more].concat());
+        output.exits(4);
+        let holds = output.everything().contains(r#""delivery":"unknown""#);
+        assert!(holds, "{output}");
     }
     drop(server);
-    let told = warmline.run(&["call", &url, "counter"]);
-    told.exits(3);
+    warmline.run(&["call", &url, "counter"]).exits(3);
     serving.stop(&warmline);
 }
 
@@ -100,8 +100,8 @@ fn what_cannot_be_run_is_named() {
     $ warmline run [URL] --name trip --json -- true
     2> {"kind":"note","run":"trip","requests":0,"sessions":0,"saved_ms":[TIME]}
     "#);
-    let told = warmline.run(&["run", url, "--", "sh", "-c", "kill -9 $$"]);
-    told.exits(137);
+    let output = warmline.run(&["run", url, "--", "sh", "-c", "kill -9 $$"]);
+    output.exits(137);
 }
 
 /// Whoever reads exit codes of shells reads these too.
@@ -138,8 +138,8 @@ fn a_program_that_cannot_be_started_ends_as_it_would_in_a_shell() {
     2>   hint: check its first line, which names the interpreter
     exit: 126
     ");
-    let told = warmline.run(&["run", url, "--json", "--", "no-such-program-here"]);
-    assert!(told.everything().contains(r#""exit":127"#), "{told}");
+    let output = warmline.run(&["run", url, "--json", "--", "no-such-program-here"]);
+    assert!(output.everything().contains(r#""exit":127"#), "{output}");
 }
 
 /// A7: a run that is handed on by the environment is that of whoever began it, and goes on.
@@ -151,12 +151,12 @@ fn a_run_inside_another_ends_nothing_of_it() {
     warmline.write_user("warmline.toml", &text);
     let call = ["call", "ledger", "counter"];
     let around = ["run", "--quiet", "--", BINARY];
-    let told = [
+    let output = [
         warmline.run(&call),
         warmline.run(&[&around[..], &call].concat()),
         warmline.run(&call),
     ];
-    let counted = told.each_ref().map(|told| told.stdout.trim());
+    let counted = output.each_ref().map(|output| output.stdout.trim());
     let expected = [1, 2, 3].map(|count| format!(r#"{{"count":{count}}}"#));
     assert_eq!(counted, expected);
     assert_eq!(server.counts().initializes, 1);
@@ -165,12 +165,14 @@ fn a_run_inside_another_ends_nothing_of_it() {
     let text = format!("{text}[servers.other]\nurl = '{}'\n", other.url());
     warmline.write_user("warmline.toml", &text);
     let alone = ["call", "other", "counter"];
-    let told = warmline.run(&[&around[..], &alone].concat());
-    assert_eq!((told.exit, other.counts().open_sessions), (0, 1), "{told}");
-    let told = warmline.run(&["ps"]);
-    told.prints("other");
-    let told = warmline.run(&["end", "trip"]);
-    told.exits(0);
+    let output = warmline.run(&[&around[..], &alone].concat());
+    assert_eq!(
+        (output.exit, other.counts().open_sessions),
+        (0, 1),
+        "{output}"
+    );
+    warmline.run(&["ps"]).prints("other");
+    warmline.run(&["end", "trip"]).exits(0);
     assert_eq!(other.counts().open_sessions, 0);
 }
 
@@ -180,9 +182,9 @@ fn a_run_without_a_name_has_one_that_nobody_can_guess() {
     let warmline = Warmline::new();
     let named = || {
         let words = ["run", "http://127.0.0.1:1/mcp", "--quiet", "--", "sh", "-c"];
-        let told = warmline.run(&[&words[..], &["echo $WARMLINE_RUN"]].concat());
-        told.exits(0);
-        told.stdout.trim().to_owned()
+        let output = warmline.run(&[&words[..], &["echo $WARMLINE_RUN"]].concat());
+        output.exits(0);
+        output.stdout.trim().to_owned()
     };
     let (first, second) = (named(), named());
     assert_ne!(first, second);
@@ -204,10 +206,10 @@ fn what_commands_inside_a_program_open_ends_with_it() {
          {BINARY} call ledger counter --end-run; {BINARY} call ledger no_such; \
          {BINARY} call ledger counter --run other --end-run"
     );
-    let told = warmline.run(&[
+    let output = warmline.run(&[
         "run", "--quiet", "--name", "trip", "--", "sh", "-c", &script,
     ]);
-    tells!(told, @r#"
+    tells!(output, @r#"
     exit: 0
     ----- stdout -----
     {"count":1}
@@ -233,9 +235,12 @@ fn what_commands_inside_a_program_open_ends_with_it() {
     assert_eq!(server.counts().open_sessions, 0, "all of them ended");
     let script = format!("{BINARY} call ledger counter --end-run");
     let words = ["run", &typed.url(), "--quiet", "--", "sh", "-c", &script];
-    let told = warmline.run(&words);
-    let printed = told.stdout.trim();
-    assert_eq!(printed, r#"{"count":1}"#, "it is not served there: {told}");
+    let output = warmline.run(&words);
+    let printed = output.stdout.trim();
+    assert_eq!(
+        printed, r#"{"count":1}"#,
+        "it is not served there: {output}"
+    );
     assert_eq!(server.counts().open_sessions, 0);
     assert_eq!(server.violations(), Vec::<String>::new());
 }
@@ -273,7 +278,7 @@ fn a_name_means_the_server_of_the_gateway_around_before_any_file() {
         std::fs::write(&file, &given).unwrap();
         of_folder.map(|text| warmline.write(".mcp.json", text));
         of_user.map(|text| warmline.write_user("mcp.json", text));
-        let told = warmline.run(&[
+        let output = warmline.run(&[
             "run",
             "--quiet",
             "--config",
@@ -283,10 +288,10 @@ fn a_name_means_the_server_of_the_gateway_around_before_any_file() {
             "-c",
             &script,
         ]);
-        assert_eq!(told.stdout, "{\"count\":1}\n1\n1\n", "{what}: {told}");
+        assert_eq!(output.stdout, "{\"count\":1}\n1\n1\n", "{what}: {output}");
         let no_tool = "`ledger` has no tool `pay`";
-        assert!(told.stderr.contains(no_tool), "{what}: {told}");
-        assert_eq!(server.counts().open_sessions, 0, "{what}: {told}");
+        assert!(output.stderr.contains(no_tool), "{what}: {output}");
+        assert_eq!(server.counts().open_sessions, 0, "{what}: {output}");
     }
     assert_eq!(other.counts().requests, 0, "it was never asked");
     assert_eq!(server.violations(), Vec::<String>::new());
@@ -335,8 +340,8 @@ fn commands_inside_are_told_whose_their_run_is() {
     ended what commands left; run `trip` goes on: only the `warmline run` that began it ends it
     "#);
     assert_eq!(beside.counts().open_sessions, 0);
-    let told = inside("warmline end other");
-    assert!(told.stderr.starts_with("error[run-unknown]"), "{told}");
+    let output = inside("warmline end other");
+    output.says_first("error[run-unknown]");
 }
 
 /// Who called, and reached nobody, did call.
@@ -346,14 +351,14 @@ fn requests_that_failed_are_counted() {
     let call = format!("{BINARY} call $WARMLINE_SERVERS counter; true");
     let url = "http://127.0.0.1:1/mcp";
     let words = ["run", url, "--name", "trip", "--", "sh", "-c", &call];
-    let told = warmline.run(&words);
+    let output = warmline.run(&words);
     let said = "run `trip`: 1 request failed, and no server received one\n";
-    told.says(said);
+    output.says(said);
     // Where no person looks, the log is for programs.
-    let log = told.stderr.lines().filter(|line| line.starts_with('{'));
+    let log = output.stderr.lines().filter(|line| line.starts_with('{'));
     let log: Vec<&str> = log.collect();
     let [line] = log.as_slice() else {
-        panic!("not one line of the log: {told}");
+        panic!("not one line of the log: {output}");
     };
-    assert!(line.contains(r#""reason":"connect-refused""#), "{told}");
+    assert!(line.contains(r#""reason":"connect-refused""#), "{output}");
 }

@@ -13,9 +13,9 @@ fn server() -> LedgerServer {
 fn counted(warmline: &Warmline, server: &LedgerServer, words: &[&str]) -> String {
     let mut all = vec!["call".to_owned(), server.url(), "counter".to_owned()];
     all.extend(words.iter().map(|word| (*word).to_owned()));
-    let told = warmline.run(&all);
-    told.succeeds();
-    told.stdout.trim().to_owned()
+    let output = warmline.run(&all);
+    output.succeeds();
+    output.stdout.trim().to_owned()
 }
 
 #[track_caller]
@@ -64,11 +64,11 @@ fn who_decided_that_sessions_are_no_runs_is_told_that_nothing_is_kept() {
         let file = format!("[servers.demo]\nurl = \"{url}\"\nsession_per = \"{per}\"\n");
         warmline.write_user("warmline.toml", &file);
         for _ in 0..2 {
-            let told = warmline.run(&["call", "demo", "counter", "--run", "trip"]);
-            let outcome = (told.exit, told.stdout.trim());
-            assert_eq!(outcome, (0, r#"{"count":1}"#), "{told}");
+            let output = warmline.run(&["call", "demo", "counter", "--run", "trip"]);
+            let outcome = (output.exit, output.stdout.trim());
+            assert_eq!(outcome, (0, r#"{"count":1}"#), "{output}");
             for said in ["run `trip` keeps nothing of it", per] {
-                told.says(said);
+                output.says(said);
             }
         }
         let ended = warmline.run(&["call", "demo", "counter", "--run", "trip", "--end-run"]);
@@ -113,10 +113,9 @@ fn every_command_that_speaks_to_a_server_joins_the_run() {
         &["call", &url, "counter", "--run", "trip"],
         &["request", &url, "ping", "--run", "trip"],
     ] {
-        let told = warmline.run(words);
-        told.exits(0);
+        warmline.run(words).exits(0);
     }
-    let told = warmline.run(&[
+    let output = warmline.run(&[
         "request",
         &url,
         "tools/call",
@@ -124,12 +123,12 @@ fn every_command_that_speaks_to_a_server_joins_the_run() {
         "--run",
         "trip",
     ]);
-    told.prints(r#""count": 2"#);
+    output.prints(r#""count": 2"#);
     assert_eq!(server.ledger().messages_received("initialize"), 1);
-    let told = warmline.run(&["call", &url, "ask_form", "--run", "trip"]);
+    let output = warmline.run(&["call", &url, "ask_form", "--run", "trip"]);
     assert!(
-        told.stdout.contains(r#"{"action":"decline"}"#),
-        "whoever opened the session, its calls can be asked something: {told}"
+        output.stdout.contains(r#"{"action":"decline"}"#),
+        "whoever opened the session, its calls can be asked something: {output}"
     );
 }
 
@@ -181,13 +180,13 @@ fn a_name_that_no_run_can_have_is_refused_before_anything_is_done() {
             &["tools", &url],
             &["request", &url, "ping"],
         ] {
-            let told = warmline.run(&[command, &["--run", name]].concat());
-            assert_eq!(told.exit, 2, "{name:?}: {told}");
+            let output = warmline.run(&[command, &["--run", name]].concat());
+            assert_eq!(output.exit, 2, "{name:?}: {output}");
         }
     }
     let by_environment = Warmline::new().with("WARMLINE_RUN", "a/b");
-    let told = by_environment.run(&["tools", &url]);
-    told.exits(2).says("`a/b` of WARMLINE_RUN");
+    let output = by_environment.run(&["tools", &url]);
+    output.exits(2).says("`a/b` of WARMLINE_RUN");
     assert_eq!(server.counts().requests, 0);
     assert!(!warmline.state().exists(), "nothing was made");
 }
@@ -361,13 +360,13 @@ fn a_sealing_key_that_was_replaced_is_told() {
         .find(|word| word.starts_with("instance="))
         .unwrap();
     std::fs::write(&secrets, format!("{instance} seal={}", "ab".repeat(32))).unwrap();
-    let told = warmline.run(&["call", &url, "counter", "--run", "trip", "--json"]);
-    let notes = told
+    let output = warmline.run(&["call", &url, "counter", "--run", "trip", "--json"]);
+    let notes = output
         .stdout
         .matches(r#""kind":"note","code":"record-refused""#)
         .count();
-    assert_eq!((told.exit, notes), (0, 1), "{told}");
-    told.prints("sealed with other secrets");
+    assert_eq!((output.exit, notes), (0, 1), "{output}");
+    output.prints("sealed with other secrets");
     counts(&warmline, &server, &["--run", "trip"], 2);
 }
 
@@ -377,8 +376,8 @@ fn a_folder_that_cannot_be_used_is_named_before_anything_is_sent() {
     let file = warmline.write("a-file", "");
     let url = server.url();
     let words = ["call", &url, "counter", "--run", "trip", "--state-dir"];
-    let told = warmline.run(&[&words[..], &[file.to_str().unwrap()]].concat());
-    tells!(told, @r"
+    let output = warmline.run(&[&words[..], &[file.to_str().unwrap()]].concat());
+    tells!(output, @r"
     exit: 2
     ----- stderr -----
     error[store-unavailable]: cannot make the folder [WORK]/a-file
@@ -388,12 +387,12 @@ fn a_folder_that_cannot_be_used_is_named_before_anything_is_sent() {
     ");
     assert_eq!(server.counts().requests, 0);
     warmline.write("state/sessions", "no folder");
-    let told = warmline.run(&[&words[..], &["state"]].concat());
+    let output = warmline.run(&[&words[..], &["state"]].concat());
     assert!(
-        told.exit == 0
-            && told.stdout.trim() == r#"{"count":1}"#
-            && told.stderr.matches("note[store-unavailable]").count() == 1,
-        "a call goes on without its record: {told}"
+        output.exit == 0
+            && output.stdout.trim() == r#"{"count":1}"#
+            && output.stderr.matches("note[store-unavailable]").count() == 1,
+        "a call goes on without its record: {output}"
     );
 }
 
@@ -449,8 +448,8 @@ fn a_call_that_may_have_run_is_not_sent_again_and_its_session_goes_on() {
     server.inject(
         FaultRule::new(Fault::Cut(CutPoint::AfterExecuting, ConnectionEnd::Rst)).on_tool("pay"),
     );
-    let told = warmline.run(&["call", &url, "pay", "amount=1", "--run", "trip"]);
-    tells!(told, @r"
+    let output = warmline.run(&["call", &url, "pay", "amount=1", "--run", "trip"]);
+    tells!(output, @r"
     exit: 4
     ----- stderr -----
     error[answer-lost]: `127.0.0.1:[PORT]` sent no answer
@@ -469,8 +468,8 @@ fn a_command_that_is_interrupted_leaves_the_run_to_the_next() {
     let url = server.url();
     counted(&warmline, &server, &["--run", "trip"]);
     let words = ["call", &url, "slow", "ms=60000", "--run", "trip"];
-    let told = interrupted(&warmline, &server, &words, Signal::INT);
-    told.exits(4);
+    let output = interrupted(&warmline, &server, &words, Signal::INT);
+    output.exits(4);
     counts(&warmline, &server, &["--run", "trip"], 2);
 }
 
@@ -498,8 +497,8 @@ fn commands_that_begin_a_run_at_once_end_up_in_one_session() {
 
 #[test]
 fn a_server_that_cannot_be_reached_is_told_by_the_name_that_was_typed() {
-    let told = Warmline::new().run(&["call", "http://127.0.0.1:1/mcp", "pay", "--run", "trip"]);
-    tells!(told, @r"
+    let output = Warmline::new().run(&["call", "http://127.0.0.1:1/mcp", "pay", "--run", "trip"]);
+    tells!(output, @r"
     exit: 3
     ----- stderr -----
     error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp

@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt as _;
 
 const CANARY: &str = "canary-4f1d";
 
-fn silent_about_it(told: &CommandOutput) {
-    assert!(!told.everything().contains(CANARY), "{told}");
+fn silent_about_it(output: &CommandOutput) {
+    assert!(!output.everything().contains(CANARY), "{output}");
 }
 
 /// A66, reliability P30: headers appear in no output.
@@ -40,9 +40,9 @@ fn a_header_reaches_the_server_and_no_output() {
                 &["--verbose", "--json"],
             ] {
                 let words: Vec<&str> = [command, way, more].concat();
-                let told = warmline.run(&words);
-                assert_eq!(told.exit, 0, "{words:?}: {told}");
-                silent_about_it(&told);
+                let output = warmline.run(&words);
+                assert_eq!(output.exit, 0, "{words:?}: {output}");
+                silent_about_it(&output);
             }
         }
     }
@@ -57,15 +57,15 @@ fn a_refused_token_is_not_repeated() {
         .with("MY_AUTH", &format!("Bearer {CANARY}"))
         .with("WARMLINE_LOG", "trace");
     for command in ["tools", "doctor"] {
-        let told = warmline.run(&[
+        let output = warmline.run(&[
             command,
             &server.url(),
             "--header-env",
             "Authorization=MY_AUTH",
             "-v",
         ]);
-        told.fails();
-        silent_about_it(&told);
+        output.fails();
+        silent_about_it(&output);
     }
 }
 
@@ -79,9 +79,9 @@ fn values_of_variables_and_urls_stay_inside() {
         "[servers.prog]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nenv = {{ KEY = '{CANARY}' }}\nenv_pass = ['TOKEN']\n\
          [servers.web]\nurl = 'http://127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n"
     ));
-    let told = warmline.run(&["call", "prog", "env", "--verbose"]);
-    told.prints("\"KEY\"").prints("\"TOKEN\"");
-    silent_about_it(&told);
+    let output = warmline.run(&["call", "prog", "env", "--verbose"]);
+    output.prints("\"KEY\"").prints("\"TOKEN\"");
+    silent_about_it(&output);
     for words in [
         &["doctor", "prog", "-v"][..],
         &["doctor", "web", "-v"],
@@ -147,18 +147,18 @@ fn what_a_server_repeats_of_a_request_is_told_to_nobody() {
                 &["call", name, "pay", "amount=1", "-v"],
                 &["tools", name, "--json"],
             ] {
-                let told = warmline.run(words);
-                assert_ne!(told.exit, 0, "{words:?}: {told}");
-                silent_about_it(&told);
+                let output = warmline.run(words);
+                assert_ne!(output.exit, 0, "{words:?}: {output}");
+                silent_about_it(&output);
             }
         }
         server.control().clear_faults();
     }
     for name in ["path", "program"] {
         for command in ["doctor", "tools"] {
-            let told = warmline.run(&[command, name, "-v"]);
-            told.fails();
-            silent_about_it(&told);
+            let output = warmline.run(&[command, name, "-v"]);
+            output.fails();
+            silent_about_it(&output);
         }
     }
 }
@@ -177,9 +177,9 @@ fn what_a_file_expands_is_told_as_it_is_written() {
         &["tools", "prog", "--json"],
     ];
     for words in commands {
-        let told = warmline.run(words);
-        silent_about_it(&told);
-        assert!(told.everything().contains("--token ${TOKEN}"), "{told}");
+        let output = warmline.run(words);
+        silent_about_it(&output);
+        assert!(output.everything().contains("--token ${TOKEN}"), "{output}");
     }
 }
 
@@ -202,10 +202,10 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
         (&["call", &format!("x/mcp?key={CANARY}"), "pay"],              "expected a target, not"),
     ];
     for (words, said) in table {
-        let told = warmline.run(words);
-        silent_about_it(&told);
-        told.fails();
-        assert!(told.everything().contains(said), "{words:?} {told}");
+        let output = warmline.run(words);
+        silent_about_it(&output);
+        output.fails();
+        assert!(output.everything().contains(said), "{words:?} {output}");
     }
 }
 
@@ -244,12 +244,15 @@ fn a_variable_that_is_no_text_is_told_by_its_name() {
         }
         let mut command = warmline.command(words);
         command.env(variable, OsStr::from_bytes(b"canary\xff"));
-        let told = warmline.told(&command.output().unwrap());
-        assert_eq!(told.exit, 2, "{variable} in {file:?}: {told}");
+        let output = warmline.told(&command.output().unwrap());
+        assert_eq!(output.exit, 2, "{variable} in {file:?}: {output}");
         for word in [variable, "no text"] {
-            assert!(told.stderr.contains(word), "{variable} in {file:?}: {told}");
+            assert!(
+                output.stderr.contains(word),
+                "{variable} in {file:?}: {output}"
+            );
         }
-        assert!(!told.to_string().contains("canary"), "{told}");
+        assert!(!output.to_string().contains("canary"), "{output}");
     }
     assert_eq!(server.counts().requests, 0);
 }
@@ -405,10 +408,12 @@ fn a_command_line_is_printed_without_its_secrets() {
         "[servers.prog]\ncommand = [{BINARY:?}, 'demo-server', '--stdio', '--api-key', '{CANARY}', '--token={CANARY}']\n"
     );
     warmline.write("warmline.toml", &file);
-    let told = warmline.run(&["trust", "--yes"]);
-    silent_about_it(&told);
+    let output = warmline.run(&["trust", "--yes"]);
+    silent_about_it(&output);
     let shown = format!("{BINARY} demo-server --stdio --api-key … --token=…");
-    told.says(&shown).says("looks like a secret: see the file");
+    output
+        .says(&shown)
+        .says("looks like a secret: see the file");
     let typed = ["--", BINARY, "demo-server", "--stdio", "--api-key", CANARY];
     for words in [
         &["doctor"][..],
@@ -442,9 +447,9 @@ fn init_says_no_secret_of_a_server_that_two_clients_have() {
         );
         std::fs::write(path, text).unwrap();
     }
-    let told = warmline.run(&["init"]);
-    silent_about_it(&told);
-    told.says("another `gh`, npx -y other --token …;");
+    let output = warmline.run(&["init"]);
+    silent_about_it(&output);
+    output.says("another `gh`, npx -y other --token …;");
 }
 
 /// Secrets that `add` writes, and that `check` finds, are told with their line and what to write.

@@ -87,9 +87,9 @@ impl Serving {
     /// Stops it, and looks whether it went well.
     pub(crate) fn stop(self, warmline: &Warmline) -> String {
         self.tell(Signal::TERM);
-        let told = self.ended(warmline);
-        told.exits(0);
-        told.stderr
+        let output = self.ended(warmline);
+        output.exits(0);
+        output.stderr
     }
 }
 
@@ -147,12 +147,12 @@ fn a_url_and_a_program_are_served_without_any_file() {
     for name in names {
         let url = format!("{}/runs/trip/servers/{name}/mcp", serving.base());
         for count in 1..=3 {
-            let told = call(&warmline, &url, &["counter"], &token);
-            let printed = told.stdout.trim();
-            assert_eq!(printed, format!(r#"{{"count":{count}}}"#), "{told}");
+            let output = call(&warmline, &url, &["counter"], &token);
+            let printed = output.stdout.trim();
+            assert_eq!(printed, format!(r#"{{"count":{count}}}"#), "{output}");
         }
-        let told = call(&warmline, &url, &["counter"], "wl_forged");
-        told.says_first("error[credential-refused]");
+        let output = call(&warmline, &url, &["counter"], "wl_forged");
+        output.says_first("error[credential-refused]");
     }
     let log = serving.stop(&warmline);
     assert!(!log.contains(&token), "{log}");
@@ -178,9 +178,9 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
         let said: Vec<String> = lines.by_ref().take(8).map(Result::unwrap).collect();
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0));
-        let told = CommandOutput::of(0, &said.join("\n"));
+        let output = CommandOutput::of(0, &said.join("\n"));
         match words {
-            ["serve"] => tells!(told, @r"
+            ["serve"] => tells!(output, @r"
             exit: 0
             ----- stdout -----
             listening on http://127.0.0.1:[PORT] · 2 servers; sessions are not shared with other machines
@@ -192,7 +192,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
               ops pages   http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
             callers send a token: `warmline url NAME --at http://127.0.0.1:[PORT]` prints it with a snippet to paste
             "),
-            _ => tells!(told, @r#"
+            _ => tells!(output, @r#"
             exit: 0
             ----- stdout -----
             listening on http://127.0.0.1:[PORT] · 2 servers; sessions are not shared with other machines
@@ -274,13 +274,13 @@ fn a_gateway_does_not_start_without_a_server_that_is_required() {
     assert!(serving.page("/readyz").starts_with("HTTP/1.1 200"));
     serving.stop(&warmline);
     declared("required = true\n", "");
-    let told = warmline.run(&["serve", "--listen", "127.0.0.1:0"]);
-    assert_eq!((told.exit, told.stdout.as_str()), (3, ""), "{told}");
+    let output = warmline.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!((output.exit, output.stdout.as_str()), (3, ""), "{output}");
     for said in [
         "error[cannot-reach]: `dead` could not be reached",
         "hint: nothing starts without this server, because of `required = true`",
     ] {
-        assert!(told.stderr.contains(said), "{said} is missing: {told}");
+        assert!(output.stderr.contains(said), "{said} is missing: {output}");
     }
 }
 
@@ -289,9 +289,9 @@ fn a_gateway_does_not_start_without_a_server_that_is_required() {
 fn doctor_tells_of_a_gateway_that_asks_nobody() {
     let warmline = Warmline::new();
     warmline.write_user("warmline.toml", "[gateway]\nauth = 'none'\n");
-    let told = warmline.run(&["doctor"]);
-    let holds = told.stdout.contains("callers need not authenticate");
-    assert!(holds, "{}", told.stdout);
+    let output = warmline.run(&["doctor"]);
+    let holds = output.stdout.contains("callers need not authenticate");
+    assert!(holds, "{}", output.stdout);
 }
 
 /// S14: whoever demands that callers are asked gets no gateway that does not ask.
@@ -478,15 +478,14 @@ fn a_call_under_way_ends_before_the_gateway_does() {
         calling.join().unwrap()
     });
     calling.exits(0);
-    let told = serving.ended(&warmline);
-    told.exits(0);
+    serving.ended(&warmline).exits(0);
 }
 
 /// reliability P27: the second signal waits for nobody; what became of the call is not known, and said.
 #[test]
 fn a_second_signal_ends_at_once_and_says_that_calls_were_cut() {
     let (warmline, server, serving) = busy();
-    let (calling, told) = std::thread::scope(|scope| {
+    let (calling, output) = std::thread::scope(|scope| {
         let base = serving.base();
         let calling = scope.spawn({
             let warmline = &warmline;
@@ -498,10 +497,10 @@ fn a_second_signal_ends_at_once_and_says_that_calls_were_cut() {
         begun(&server);
         serving.tell(Signal::TERM);
         serving.tell(Signal::INT);
-        let told = serving.ended(&warmline);
-        (calling.join().unwrap(), told)
+        let output = serving.ended(&warmline);
+        (calling.join().unwrap(), output)
     });
-    told.exits(3);
+    output.exits(3);
     calling.exits(4);
 }
 
@@ -516,11 +515,9 @@ fn a_gateway_that_is_watched_says_no_before_it_takes_nobody() {
         serving.page("/readyz").starts_with("HTTP/1.1 503")
     });
     let url = format!("{}/servers/busy/mcp", serving.base());
-    let told = warmline.run(&["call", &url, "counter"]);
-    told.exits(0);
+    warmline.run(&["call", &url, "counter"]).exits(0);
     serving.tell(Signal::TERM);
-    let told = serving.ended(&warmline);
-    told.exits(0).says("stopped at once");
+    serving.ended(&warmline).exits(0).says("stopped at once");
 }
 
 fn busy() -> (Warmline, LedgerServer, Serving) {

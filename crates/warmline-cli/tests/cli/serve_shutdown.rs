@@ -52,10 +52,10 @@ impl Stage {
         for signal in signals {
             self.serving.tell(*signal);
         }
-        let told = self.serving.ended(&self.warmline);
+        let output = self.serving.ended(&self.warmline);
         let answers = calling.map(|calling| calling.join().unwrap());
         let calls = calls_of(&self.warmline);
-        (answers.into(), told, self.server, calls)
+        (answers.into(), output, self.server, calls)
     }
 }
 
@@ -176,8 +176,8 @@ fn a_call_of_which_nothing_is_read_is_cut_when_the_time_is_over() {
         stage.server.ledger().executions("progress") == 1
     });
     stage.serving.tell(Signal::TERM);
-    let told = stage.serving.ended(&stage.warmline);
-    told.exits(3).says(r#""cut":1"#).says("call failed");
+    let output = stage.serving.ended(&stage.warmline);
+    output.exits(3).says(r#""cut":1"#).says("call failed");
     let audit = calls_of(&stage.warmline);
     assert_eq!(audit.len(), 1, "{audit:?}");
     assert_eq!(audit[0]["delivery"], "unknown", "{audit:?}");
@@ -224,8 +224,8 @@ fn a_large_answer_leaves_whole_before_the_gateway_ends() {
         }
     }
     assert!(read > 12 << 20, "{read} bytes came");
-    let told = stage.serving.ended(&stage.warmline);
-    told.exits(0).says(r#""cut":0"#);
+    let output = stage.serving.ended(&stage.warmline);
+    output.exits(0).says(r#""cut":0"#);
 }
 
 /// reliability O1b: an answer that its client does not take in time is cut, and said to be; a second
@@ -240,8 +240,8 @@ fn an_answer_that_does_not_leave_in_time_was_cut() {
         for signal in signals {
             stage.serving.tell(*signal);
         }
-        let told = stage.serving.ended(&stage.warmline);
-        told.exits(3).says(r#""cut":1"#);
+        let output = stage.serving.ended(&stage.warmline);
+        output.exits(3).says(r#""cut":1"#);
         drop(unread);
     }
 }
@@ -267,15 +267,14 @@ fn no_program_outlives_the_gateway() {
                 warmline.write_user("warmline.toml", &text);
                 let serving = Serving::start(&warmline, &["--auth", "none"]);
                 let url = format!("{}/runs/trip/servers/deaf/mcp", serving.base());
-                let told = warmline.run(&["call", &url, "counter"]);
-                told.exits(0);
+                warmline.run(&["call", &url, "counter"]).exits(0);
                 assert_eq!(processes_of(mark), 1);
                 for signal in signals {
                     serving.tell(*signal);
                 }
-                let told = serving.ended(&warmline);
+                let output = serving.ended(&warmline);
                 let left = processes_of(mark);
-                assert_eq!((told.exit, left), (0, 0), "{mark}: {told}");
+                assert_eq!((output.exit, left), (0, 0), "{mark}: {output}");
             });
         }
     });
@@ -307,12 +306,15 @@ fn a_gateway_that_waits_for_a_required_server_stops_when_it_is_told() {
                 for signal in signals {
                     kill_process(Pid::from_child(&child), *signal).unwrap();
                 }
-                let told = warmline.told(&child.wait_with_output().unwrap());
+                let output = warmline.told(&child.wait_with_output().unwrap());
                 let left = processes_of(mark);
-                assert_eq!((told.exit, left), (0, 0), "{mark}: {told}");
-                assert!(told.stderr.contains("before it began"), "{mark}: {told}");
+                assert_eq!((output.exit, left), (0, 0), "{mark}: {output}");
+                assert!(
+                    output.stderr.contains("before it began"),
+                    "{mark}: {output}"
+                );
                 let holds = told_at.elapsed() < Duration::from_secs(24);
-                assert!(holds, "{mark}: {told}");
+                assert!(holds, "{mark}: {output}");
             });
         }
     });
@@ -333,8 +335,11 @@ fn a_client_that_listens_is_told_the_end_and_is_no_call_that_was_cut() {
         for signal in signals {
             serving.tell(*signal);
         }
-        let told = serving.ended(&warmline);
-        told.exits(0).says(r#""cut":0"#).does_not_say("call failed");
+        let output = serving.ended(&warmline);
+        output
+            .exits(0)
+            .says(r#""cut":0"#)
+            .does_not_say("call failed");
         let mut said = String::new();
         stream.read_to_string(&mut said).unwrap();
         assert!(said.contains(r#""resultType":"complete""#), "{said}");
@@ -402,7 +407,7 @@ fn a_list_that_nobody_waits_for_holds_up_no_stop() {
     until("the list is asked for", || asked() == 1);
     drop(socket);
     serving.tell(Signal::TERM);
-    let told = serving.ended(&warmline);
+    let output = serving.ended(&warmline);
     // Whatever is waited for and does not end is cut, and that is exit code 3.
-    told.exits(0).says(r#""cut":0"#);
+    output.exits(0).says(r#""cut":0"#);
 }

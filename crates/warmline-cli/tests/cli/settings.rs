@@ -38,16 +38,16 @@ fn doctor_shows_every_decision_with_its_origin() {
     6 questions · 1 unseen
     no server was started or contacted: remove `--offline` to do so
     ");
-    let told = warmline.run(&["doctor", "prog", "--offline", "--json"]);
+    let output = warmline.run(&["doctor", "prog", "--offline", "--json"]);
     for line in [
         r#"{"kind":"setting","key":"spares","value":"3","origin":"environment","from":"WARMLINE_SPARES"}"#,
         r#"{"kind":"setting","key":"serial","value":"false","origin":"default"}"#,
     ] {
-        assert!(told.stdout.contains(line), "{line} is missing: {told}");
+        assert!(output.stdout.contains(line), "{line} is missing: {output}");
     }
-    let told = warmline.run(&["doctor", "prog", "--offline", "--verbose"]);
+    let output = warmline.run(&["doctor", "prog", "--offline", "--verbose"]);
     let default = |line: &str| line.contains("serial") && line.ends_with("default");
-    assert!(told.stdout.lines().any(default), "{told}");
+    assert!(output.stdout.lines().any(default), "{output}");
 
     let all = warmline.run(&["doctor"]);
     all.prints("prog: wait").prints("limits.processes");
@@ -64,17 +64,17 @@ fn doctor_shows_the_folder_that_records_are_kept_in() {
         &["doctor", "--json"][..],
         &["doctor", "prog", "--offline", "--json"],
     ] {
-        let told = warmline.run(words);
+        let output = warmline.run(words);
         let line = format!(
             r#"{{"kind":"setting","key":"store.path","value":"{folder}","origin":"default"}}"#
         );
-        assert!(told.stdout.contains(&line), "{line} is missing: {told}");
+        assert!(output.stdout.contains(&line), "{line} is missing: {output}");
     }
-    let told = warmline
+    let output = warmline
         .with("WARMLINE_STORE_PATH", "/elsewhere")
         .run(&["doctor", "--json"]);
     let line = r#""key":"store.path","value":"/elsewhere","origin":"environment""#;
-    assert!(told.stdout.contains(line), "{line} is missing: {told}");
+    assert!(output.stdout.contains(line), "{line} is missing: {output}");
 }
 
 /// A111: rules about callers stand among the settings in words, and are not shown as none.
@@ -85,12 +85,12 @@ fn doctor_shows_rules_about_callers() {
     let declared = format!("[servers.bank]\ncommand = ['sh']\n{rules}");
     warmline.write_user("warmline.toml", &declared);
     for words in [&["doctor", "bank", "--offline"][..], &["doctor"]] {
-        let told = warmline.run(words);
+        let output = warmline.run(words);
         for said in [
             "every tool for alice; balance for everybody",
             "delete_* for everybody",
         ] {
-            assert!(told.stdout.contains(said), "{said} is missing: {told}");
+            assert!(output.stdout.contains(said), "{said} is missing: {output}");
         }
     }
 }
@@ -129,9 +129,9 @@ fn doctor_tells_variables_that_nobody_reads() {
         .with("MCP_USE_SESSION_MGMT", "true")
         .with("GITHUB_PAT", "canary")
         .with("WARMLINE_SPARE", "1");
-    let told = warmline.run(&["doctor"]);
-    assert!(!told.everything().contains("canary"), "{told}");
-    tells!(told, @r#"
+    let output = warmline.run(&["doctor"]);
+    assert!(!output.everything().contains("canary"), "{output}");
+    tells!(output, @r#"
     exit: 0
     ----- stdout -----
     config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
@@ -160,9 +160,9 @@ fn a_capability_is_called_with_nothing_but_variables() {
             "mcp_requires_session": "auto"}"#,
     );
     let file = file.to_str().unwrap();
-    let told = warmline.run(&["call", "ledger", "pay", "amount=1", "--config", file]);
-    told.exits(0);
-    assert_eq!(server.ledger().executions("pay"), 1, "{told}");
+    let output = warmline.run(&["call", "ledger", "pay", "amount=1", "--config", file]);
+    output.exits(0);
+    assert_eq!(server.ledger().executions("pay"), 1, "{output}");
     warmline.write(
         "capability.json",
         r#"{"mcp_metadata": {"server_name": "ledger"}, "mcp_requires_session": "perhaps"}"#,
@@ -188,13 +188,12 @@ fn variables_that_go_wrong_or_unread_are_named() {
     };
     let warmline = Warmline::new().with("MCP_SERVER_URL", "http://127.0.0.1:2/elsewhere");
     warmline.write_user("warmline.toml", &declared(&["a"]));
-    let told = warmline.run(&["tools", "a"]);
+    let output = warmline.run(&["tools", "a"]);
     let place = "127.0.0.1:2/elsewhere (from MCP_SERVER_URL)";
-    told.says(place).does_not_say("127.0.0.1:1");
+    output.says(place).does_not_say("127.0.0.1:1");
     let empty = Warmline::new().with("MCP_SERVER_URL", "");
     empty.write_user("warmline.toml", &declared(&["a"]));
-    let told = empty.run(&["tools", "a"]);
-    told.says("127.0.0.1:1/a");
+    empty.run(&["tools", "a"]).says("127.0.0.1:1/a");
     let several = warmline.with("WARMLINE_GATEWAY_LISTN", "127.0.0.1:0");
     several.write_user("warmline.toml", &declared(&["a", "b"]));
     shows!(several, @r#"

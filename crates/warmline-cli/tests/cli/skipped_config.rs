@@ -47,7 +47,7 @@ fn a_file_that_is_not_trusted_stops_no_gateway_that_has_other_servers() {
         let ways: [(&[&str], &str); 3] =
             [(&[], "own"), (&["own"], "own"), (&by_url, "127-0-0-1-2")];
         for (words, name) in ways {
-            let (servers, told) = said_at_the_start(&warmline, words);
+            let (servers, output) = said_at_the_start(&warmline, words);
             assert_eq!(servers, [name], "{state}");
             let says = match state {
                 "new" => ".mcp.json is not trusted, and is not used: `warmline trust`",
@@ -56,15 +56,18 @@ fn a_file_that_is_not_trusted_stops_no_gateway_that_has_other_servers() {
                 },
                 _ => ".mcp.json is not trusted, has an error, and is not used: `warmline check`",
             };
-            assert!(told.stderr.trim_end().ends_with(says), "{state}: {told}");
+            assert!(
+                output.stderr.trim_end().ends_with(says),
+                "{state}: {output}"
+            );
         }
-        let told = warmline.run_with_input(&["stdio"], "");
-        assert_eq!(told.exit, 0, "{state}: {told}");
-        assert_eq!(told.stderr.lines().count(), 1, "{state}: {told}");
-        let told = warmline.run(&["url", "own"]);
-        assert_eq!(told.exit, 0, "{state}: {told}");
-        let told = warmline.run(&["serve", "theirs"]);
-        assert_eq!(told.exit, 2, "{state}: {told}");
+        let output = warmline.run_with_input(&["stdio"], "");
+        assert_eq!(output.exit, 0, "{state}: {output}");
+        assert_eq!(output.stderr.lines().count(), 1, "{state}: {output}");
+        let output = warmline.run(&["url", "own"]);
+        assert_eq!(output.exit, 0, "{state}: {output}");
+        let output = warmline.run(&["serve", "theirs"]);
+        assert_eq!(output.exit, 2, "{state}: {output}");
         assert!(!warmline.work().join("executed").exists(), "{state}");
     }
 }
@@ -138,12 +141,12 @@ fn a_gateway_keeps_what_works_where_its_file_names_what_cannot() {
         std::fs::write(&file, &change).unwrap();
         serving.refuses_its_file();
         serving.stop(&warmline);
-        let told = warmline.run(&["check"]);
+        let output = warmline.run(&["check"]);
         // A token may be set where the gateway starts.
         let is_here = !change.contains("NO_SUCH_TOKEN");
-        assert_eq!(told.exit, if is_here { 2 } else { 0 }, "{change}{told}");
-        let holds = is_here || told.stderr.contains("`NO_SUCH_TOKEN` is not set");
-        assert!(holds, "{told}");
+        assert_eq!(output.exit, if is_here { 2 } else { 0 }, "{change}{output}");
+        let holds = is_here || output.stderr.contains("`NO_SUCH_TOKEN` is not set");
+        assert!(holds, "{output}");
     }
 }
 
@@ -153,9 +156,9 @@ fn a_program_that_is_not_there_is_told_without_what_was_filled_in() {
     let warmline = Warmline::new().with("SOME_KEY", "canary-4f1d");
     let json = r#"{"mcpServers": {"lost": {"command": "/no/such/${SOME_KEY}"}}}"#;
     warmline.write_user("mcp.json", json);
-    let (servers, told) = said_at_the_start(&warmline, &[]);
+    let (servers, output) = said_at_the_start(&warmline, &[]);
     assert_eq!(servers, ["lost"]);
-    tells!(told, @r"
+    tells!(output, @r"
     exit: 0
     ----- stderr -----
     `lost` may not start: there is no program /no/such/[redacted: SOME_KEY]
@@ -167,8 +170,8 @@ fn a_program_that_is_not_there_is_told_without_what_was_filled_in() {
         &["tools", "lost", "-v"],
         &["doctor", "--json"],
     ] {
-        let told = warmline.run(words);
-        assert!(!told.everything().contains("canary-4f1d"), "{told}");
+        let output = warmline.run(words);
+        assert!(!output.everything().contains("canary-4f1d"), "{output}");
     }
 }
 

@@ -143,9 +143,9 @@ fn calls_by_a_pipe_stand_in_the_audit() {
     let missing = warmline.work().join("no/such/folder/audit.jsonl");
     let declared = declared.replace(&*file.to_string_lossy(), &missing.to_string_lossy());
     warmline.write_user("warmline.toml", &declared);
-    let told = warmline.run(&["stdio"]);
-    told.says_first("error[config-bad-value]: cannot write the audit");
-    assert_eq!((told.exit, told.stdout.as_str()), (2, ""), "{told}");
+    let output = warmline.run(&["stdio"]);
+    output.says_first("error[config-bad-value]: cannot write the audit");
+    assert_eq!((output.exit, output.stdout.as_str()), (2, ""), "{output}");
 }
 
 /// P120: a run that was named outlives its client, and the next one goes on with it.
@@ -247,8 +247,8 @@ fn a_modern_client_calls_side_by_side_and_cancels_by_a_message() {
 #[test]
 fn a_name_that_no_run_may_have_is_refused_before_anything_is_read() {
     let warmline = Warmline::new();
-    let told = warmline.run(&["stdio", "http://127.0.0.1:1/mcp", "--run", "a/b"]);
-    assert_eq!((told.exit, told.stdout.as_str()), (2, ""), "{told}");
+    let output = warmline.run(&["stdio", "http://127.0.0.1:1/mcp", "--run", "a/b"]);
+    assert_eq!((output.exit, output.stdout.as_str()), (2, ""), "{output}");
 }
 
 /// What a client hears of a call that is under way when something ends us, and the exit code.

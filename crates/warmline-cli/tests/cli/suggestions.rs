@@ -87,8 +87,8 @@ fn a_command_without_its_dashes_is_recognised() {
     exit: 2
     "#);
     // What is the name of a server means the server.
-    let told = warmline.run(&["tools", "sort", "-y"]);
-    told.says("warmline tools --help");
+    let output = warmline.run(&["tools", "sort", "-y"]);
+    output.says("warmline tools --help");
 }
 
 /// A slip in the name of a server is told as one, and not as a path that leads nowhere.
@@ -215,13 +215,13 @@ fn add_makes_no_folder_but_the_one_of_the_user() {
 fn a_gateway_that_wants_a_token_is_told_with_where_tokens_come_from() {
     let warmline = Warmline::new();
     let serving = Serving::start(&warmline, &["http://127.0.0.1:1/mcp"]);
-    let told = warmline.run(&["tools", &format!("{}/mcp", serving.base())]);
+    let output = warmline.run(&["tools", &format!("{}/mcp", serving.base())]);
     for said in [
         "`warmline url NAME` prints",
         "`warmline token new NAME` makes",
         "`MCP_AUTH_TOKEN`",
     ] {
-        told.says(said);
+        output.says(said);
     }
     serving.stop(&warmline);
 }

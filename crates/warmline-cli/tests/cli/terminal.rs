@@ -253,8 +253,8 @@ fn whoever_types_stdio_is_told_that_it_waits_for_a_client() {
     sitting.types("\u{4}");
     let (exit, answer, seen) = sitting.ends();
     assert_eq!((exit, answer.as_str()), (0, ""), "{seen}");
-    let told = warmline.run_with_input(&against_demo(&["stdio"], &[]), "");
-    assert_eq!((told.exit, told.everything().as_str()), (0, ""));
+    let output = warmline.run_with_input(&against_demo(&["stdio"], &[]), "");
+    assert_eq!((output.exit, output.everything().as_str()), (0, ""));
 }
 
 /// A gateway in the background that ends with its test.
@@ -281,8 +281,8 @@ fn the_end_of_a_run_says_what_it_waits_for() {
         .spawn()
         .unwrap();
     until("the call is under way", || {
-        let told = warmline.run(&["ps", "--json"]);
-        let mut lines = told.stdout.lines();
+        let output = warmline.run(&["ps", "--json"]);
+        let mut lines = output.stdout.lines();
         lines.any(|line| line.contains(r#""session":"#) && line.contains(r#""calls":1"#))
     });
     let mut sitting = Sitting::start(&warmline, &["end", "trip"]);

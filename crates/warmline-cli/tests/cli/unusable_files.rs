@@ -85,8 +85,7 @@ fn files_that_a_listener_cannot_use_are_told_where_they_are_named() {
         let declared = "[servers.a]\nurl = 'http://127.0.0.1:1/mcp'\n";
         std::fs::write(&file, format!("{more}{declared}")).unwrap();
         let place = format!("warmline.toml:{line}");
-        let told = warmline.run(&["check"]);
-        told.fails().says(says).says(&place);
+        warmline.run(&["check"]).fails().says(says).says(&place);
         let words = [
             "serve",
             "--auth",
@@ -96,8 +95,8 @@ fn files_that_a_listener_cannot_use_are_told_where_they_are_named() {
             "--ops",
             "none",
         ];
-        let told = warmline.run(&words);
-        told.fails().says(&place).does_not_say("listened on");
+        let output = warmline.run(&words);
+        output.fails().says(&place).does_not_say("listened on");
     }
     std::fs::write(&file, tls("one.crt", "one.key")).unwrap();
     assert_eq!(warmline.run(&["check"]).exit, 0);

@@ -20,10 +20,11 @@ fn a_url_is_printed_with_what_to_paste() {
         "typescript",
         "curl",
     ] {
-        let told = warmline.run(&["url", "github", "--for", client]);
-        told.exits(0).says("if `serve` uses another");
+        let output = warmline.run(&["url", "github", "--for", client]);
+        output.exits(0).says("if `serve` uses another");
         let token = local_token(&warmline.state());
-        told.prints(format!("Bearer {token}"))
+        output
+            .prints(format!("Bearer {token}"))
             .prints("/servers/github/mcp");
     }
     shows!(warmline, @r#"
@@ -55,8 +56,9 @@ fn a_url_is_printed_with_what_to_paste() {
     "#);
     for client in ["langchain", "openai-agents", "pydantic-ai"] {
         for (words, run) in [(&[][..], "chat-1"), (&["--run", "trip"], "trip")] {
-            let told = warmline.run(&[&["url", "github", "--for", client], words].concat());
-            told.prints(format!("run = \"{run}\""))
+            let output = warmline.run(&[&["url", "github", "--for", client], words].concat());
+            output
+                .prints(format!("run = \"{run}\""))
                 .prints("/runs/{run}/servers/github");
         }
     }
@@ -77,8 +79,8 @@ fn a_url_is_printed_with_what_to_paste() {
 #[test]
 fn a_url_says_by_what_the_gateway_listens_there() {
     let warmline = Warmline::new();
-    let told = warmline.run(&["url", "typed-at-serve"]);
-    tells!(told, @r"
+    let output = warmline.run(&["url", "typed-at-serve"]);
+    tells!(output, @r"
     exit: 0
     ----- stdout -----
     http://127.0.0.1:[PORT]/servers/typed-at-serve/mcp
@@ -88,8 +90,8 @@ fn a_url_says_by_what_the_gateway_listens_there() {
     note: no file declares `typed-at-serve`: it only exists if `serve` names it
     ");
     warmline.write_user("warmline.toml", "[gateway]\nlisten = '127.0.0.1:9484'\n");
-    let told = warmline.run(&["url"]);
-    told.says("/.config/warmline/warmline.toml:2; if");
+    let output = warmline.run(&["url"]);
+    output.says("/.config/warmline/warmline.toml:2; if");
 }
 
 /// Who must show a token of their own is told where one comes from.
@@ -97,7 +99,8 @@ fn a_url_says_by_what_the_gateway_listens_there() {
 fn a_url_says_where_a_token_comes_from() {
     let warmline = Warmline::new();
     warmline.write_user("warmline.toml", "[gateway]\nauth = 'tokens'\n");
-    let told = warmline.run(&["url", "--for", "cursor"]);
-    told.prints("Bearer YOUR_TOKEN")
+    let output = warmline.run(&["url", "--for", "cursor"]);
+    output
+        .prints("Bearer YOUR_TOKEN")
         .says("replace YOUR_TOKEN by a token: `warmline token new NAME` makes one");
 }

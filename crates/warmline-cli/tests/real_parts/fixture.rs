@@ -54,9 +54,9 @@ impl World {
 
     /// What a command prints that must go well.
     pub(crate) fn printed(&self, words: &[&str]) -> String {
-        let told = self.warmline.run(words);
-        assert_eq!(told.exit, 0, "{told}");
-        told.stdout
+        let output = self.warmline.run(words);
+        assert_eq!(output.exit, 0, "{output}");
+        output.stdout
     }
 }
 

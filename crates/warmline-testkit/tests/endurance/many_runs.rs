@@ -33,8 +33,8 @@ async fn one(warm: Warmline) {
         let server = run.server("ledger").unwrap();
         for number in 1..=CALLS {
             let result = server.call("counter", json!({})).await.unwrap();
-            let said: Value = result.structured().unwrap();
-            assert_eq!(said["count"], number, "another run's counter");
+            let reply: Value = result.structured().unwrap();
+            assert_eq!(reply["count"], number, "another run's counter");
         }
     })
     .await;

@@ -37,8 +37,8 @@ async fn what_is_lost_under_a_lease_is_told_to_the_next_call() {
     world.control().forget_sessions();
     let error = lease.call("counter", json!({})).await.unwrap_err();
     assert_eq!(error.delivery(), Delivery::Refused, "{error:?}");
-    let told = ledger.call("counter", json!({})).await.unwrap();
-    assert!(told.state_lost(), "{told:?}");
+    let reply = ledger.call("counter", json!({})).await.unwrap();
+    assert!(reply.state_lost(), "{reply:?}");
     let after = ledger.call("counter", json!({})).await.unwrap();
     assert!(!after.state_lost(), "it was told once");
     drop(lease);

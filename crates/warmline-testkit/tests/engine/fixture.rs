@@ -341,8 +341,8 @@ pub(crate) async fn count(handle: &ServerHandle) -> i64 {
 
 /// What the counter said.
 pub(crate) fn counted(result: &ToolResult) -> i64 {
-    let said: Value = result.structured().unwrap();
-    said["count"].as_i64().unwrap()
+    let reply: Value = result.structured().unwrap();
+    reply["count"].as_i64().unwrap()
 }
 
 /// Lets that much time pass at once, for everything that waits in this runtime.

@@ -68,9 +68,9 @@ async fn a_holder_is_told_of_the_loss_that_its_lease_began_with() {
     ledger.tools().await.unwrap();
     let lease = run.lease(LEDGER).await.unwrap();
     assert!(lease.state_lost());
-    let told = lease.call("counter", json!({})).await.unwrap();
-    assert_eq!((counted(&told), told.state_lost()), (1, true));
-    assert!(told.text().contains("lost"), "{told:?}");
+    let reply = lease.call("counter", json!({})).await.unwrap();
+    assert_eq!((counted(&reply), reply.state_lost()), (1, true));
+    assert!(reply.text().contains("lost"), "{reply:?}");
     goes_on(&lease, 2).await;
     drop(lease);
     assert_eq!(count(&ledger).await, 3);
@@ -197,12 +197,12 @@ async fn a_run_that_begins_after_a_loss_lost_nothing() {
             assert!(run.is_live(), "{then:?}, {per:?}");
             run.end().await;
         }
-        let told = stays
+        let reply = stays
             .server(LEDGER)
             .unwrap()
             .call("counter", json!({}))
             .await;
-        assert!(says_so(then, &told), "{then:?}, {per:?}: {told:?}");
+        assert!(says_so(then, &reply), "{then:?}, {per:?}: {reply:?}");
         world.finish().await;
     }
 }
@@ -221,8 +221,8 @@ async fn each_run_on_a_modern_program_is_told_of_its_death() {
     are_buried(&killed).await;
     for run in &runs {
         let child = run.server("child").unwrap();
-        let told = child.call("counter", json!({})).await.unwrap();
-        assert!(told.state_lost(), "{}", told.text());
+        let reply = child.call("counter", json!({})).await.unwrap();
+        assert!(reply.state_lost(), "{}", reply.text());
     }
     for run in runs {
         run.end().await;
@@ -241,7 +241,7 @@ async fn a_loss_outlives_the_sessions_of_its_server() {
     ledger.request("tools/list", json!({})).await.unwrap();
     assert_eq!(ledger.current_session().unwrap().generation, 2);
     world.control().forget_sessions();
-    let told = ledger.call("counter", json!({})).await.unwrap();
-    assert!(told.state_lost(), "{}", told.text());
+    let reply = ledger.call("counter", json!({})).await.unwrap();
+    assert!(reply.state_lost(), "{}", reply.text());
     world.finish().await;
 }

@@ -205,8 +205,8 @@ async fn a_stream_of_the_old_transport_that_died_at_rest_is_healed_at_the_next_c
             let called = handle.call("echo", json!({ "n": generation })).await;
             let called = called.unwrap();
             assert_eq!(called.generation(), generation);
-            let said: Value = called.structured().unwrap();
-            assert_eq!(said["arguments"]["n"], generation);
+            let reply: Value = called.structured().unwrap();
+            assert_eq!(reply["arguments"]["n"], generation);
         }
         // Meeting it for the first time may take another greeting.
         let met = *met.get_or_insert_with(greeted);

@@ -51,8 +51,8 @@ async fn a_raw_request_for_a_tool_is_a_call_of_that_tool() {
     let counter = json!({ "name": "counter", "arguments": {} });
     ledger.request("tools/call", counter).await.unwrap();
     world.control().forget_sessions();
-    let told = ledger.call("counter", json!({})).await.unwrap();
-    assert!(told.state_lost(), "{told:?}");
+    let reply = ledger.call("counter", json!({})).await.unwrap();
+    assert!(reply.state_lost(), "{reply:?}");
     world.finish().await;
 }
 

@@ -40,8 +40,8 @@ async fn a_shared_session_that_a_reload_ends_is_told_to_each_run() {
         world.add_server(server);
         for run in &runs {
             let ledger = run.server(LEDGER).unwrap();
-            let told = ledger.call("counter", json!({})).await.unwrap();
-            assert!(told.state_lost(), "{which}");
+            let reply = ledger.call("counter", json!({})).await.unwrap();
+            assert!(reply.state_lost(), "{which}");
             let again = ledger.call("counter", json!({})).await.unwrap();
             assert!(!again.state_lost(), "{which}: it was told");
         }

@@ -37,9 +37,9 @@ async fn a_session_of_a_run_ages_only_where_it_is_said() {
     let ledger = run.server(LEDGER).unwrap();
     assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
     pass(secs(120)).await;
-    let told = ledger.call("counter", json!({})).await.unwrap();
-    assert_eq!(told.generation(), 2);
-    assert!(told.state_lost(), "the loss is told, whoever ended it");
+    let reply = ledger.call("counter", json!({})).await.unwrap();
+    assert_eq!(reply.generation(), 2);
+    assert!(reply.state_lost(), "the loss is told, whoever ended it");
     run.end().await;
     aged.finish().await;
 }

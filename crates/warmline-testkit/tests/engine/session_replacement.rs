@@ -42,8 +42,8 @@ async fn a_hundred_refusals_make_one_new_session() {
     for (paid, account) in paid.into_iter().zip(&accounts) {
         let paid = paid.unwrap();
         assert_eq!((paid.attempts(), paid.generation()), (2, 2));
-        let said: Value = paid.structured().unwrap();
-        assert_eq!(said["account"], **account);
+        let reply: Value = paid.structured().unwrap();
+        assert_eq!(reply["account"], **account);
         assert_eq!(world.payments(account), 1);
     }
     let refused = world.server.ledger().count(|entry| {

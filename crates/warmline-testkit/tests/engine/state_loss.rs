@@ -39,9 +39,9 @@ async fn the_loss_is_told_once_in_words_that_a_model_reads() {
         let meta = raw(&first)["_meta"].clone();
         assert!(meta.is_null(), "straight replies stay as they are");
         world.control().forget_sessions();
-        let told = counter(&ledger).await;
-        assert!(told.state_lost());
-        let result = raw(&told);
+        let reply = counter(&ledger).await;
+        assert!(reply.state_lost());
+        let result = raw(&reply);
         let words = result["content"][0]["text"].as_str().unwrap();
         for word in [LEDGER, "lost", "gone"] {
             assert!(words.contains(word), "{words}");
@@ -72,9 +72,9 @@ async fn a_read_mentions_the_loss_and_the_next_tool_tells_it() {
     let read = ledger.read_resource(uri).await.unwrap();
     let read: Value = serde_json::from_slice(&read).unwrap();
     assert_eq!(read["_meta"]["dev.warmline/stateLost"], true, "{read}");
-    let told = counter(&ledger).await;
-    assert!(told.state_lost());
-    assert!(told.text().contains("gone"));
+    let reply = counter(&ledger).await;
+    assert!(reply.state_lost());
+    assert!(reply.text().contains("gone"));
     assert!(!counter(&ledger).await.state_lost());
     world.finish().await;
 }
@@ -255,10 +255,10 @@ async fn a_program_that_died_is_started_again_and_its_loss_is_told() {
     assert_eq!((count(&child).await, count(&child).await), (1, 2));
     let error = child.call("crash", json!({})).await.unwrap_err();
     assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");
-    let told = child.call("counter", json!({})).await.unwrap();
-    assert_eq!((counted(&told), told.generation()), (1, 2));
-    assert!(told.state_lost());
-    assert!(told.text().contains("gone"), "{}", told.text());
+    let reply = child.call("counter", json!({})).await.unwrap();
+    assert_eq!((counted(&reply), reply.generation()), (1, 2));
+    assert!(reply.state_lost());
+    assert!(reply.text().contains("gone"), "{}", reply.text());
     assert_eq!(program.starts(), 2);
     run.end().await;
     program.gone().await;
@@ -304,8 +304,8 @@ async fn no_call_that_saw_its_program_die_goes_on_where_it_may_not() {
                 .is_some_and(|held| held.generation == 2)
         })
         .await;
-        let told = child.call("counter", json!({})).await.unwrap_err();
-        assert_eq!(told.code().as_str(), "session-lost", "{told:?}");
+        let lost = child.call("counter", json!({})).await.unwrap_err();
+        assert_eq!(lost.code().as_str(), "session-lost", "{lost:?}");
         let error = reading.await.unwrap();
         let error = error.expect_err(&format!("{then:?}, {began:?}"));
         if then == StateLossPolicy::Fail {

@@ -193,7 +193,7 @@ async fn results_are_checked_against_a_schema_that_was_read_once() {
     world.inject(listed.always());
     let ledger = world.in_run();
     for number in 1..=50 {
-        let said: Value = ledger
+        let reply: Value = ledger
             .call("counter", json!({}))
             .await
             .unwrap()
@@ -201,7 +201,7 @@ async fn results_are_checked_against_a_schema_that_was_read_once() {
             .unwrap();
         let known = ledger.tool("counter").await.unwrap().output_schema();
         assert_eq!(known, Some(schema.clone()));
-        assert_eq!(said["count"], number);
+        assert_eq!(reply["count"], number);
     }
     assert_eq!(lists(&world), 1);
     world.finish().await;

@@ -427,11 +427,11 @@ async fn who_comes_by_a_socket_is_told_that_the_gateway_goes_down() {
     let mcp = UnixStream::connect(looked.mcp_socket()).await.unwrap();
     let greeting = raw_client::post(PATH, &[], &raw_client::initialize());
     let told = raw_client::send_on(mcp, &greeting).await;
-    let said: Value = serde_json::from_str(&told.body).unwrap();
-    assert_eq!(told.status, 503, "{said}");
-    let known = &said["error"]["data"]["warmline"];
-    assert_eq!(known["code"], "draining", "{said}");
-    assert_eq!(known["delivery"], "unsent", "{said}");
+    let response: Value = serde_json::from_str(&told.body).unwrap();
+    assert_eq!(told.status, 503, "{response}");
+    let known = &response["error"]["data"]["warmline"];
+    assert_eq!(known["code"], "draining", "{response}");
+    assert_eq!(known["delivery"], "unsent", "{response}");
     assert_eq!(looked.ask(Method::GET, "/admin").await.1["draining"], true);
     let (status, _) = looked.ask(Method::POST, "/admin/drain?now").await;
     assert_eq!(status, 200);

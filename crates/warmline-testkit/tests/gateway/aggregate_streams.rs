@@ -74,16 +74,16 @@ async fn a_hung_server_is_waited_for_once() {
     let soon = |begun: Instant| assert!(begun.elapsed() < share, "{:?}", begun.elapsed());
     for method in ["tools/list", "prompts/list", "resources/list"] {
         let begun = Instant::now();
-        let said = list(&client, method, json!({})).await;
+        let response = list(&client, method, json!({})).await;
         soon(begun);
-        let left_out = &said["_meta"]["dev.warmline/leftOut"];
+        let left_out = &response["_meta"]["dev.warmline/leftOut"];
         assert_eq!(left_out[0]["server"], "hung", "{method}");
     }
     for level in ["debug", "info"] {
         let begun = Instant::now();
-        let said = ask(&client, "logging/setLevel", json!({ "level": level })).await;
+        let response = ask(&client, "logging/setLevel", json!({ "level": level })).await;
         soon(begun);
-        assert!(said["result"].is_object(), "{said}");
+        assert!(response["result"].is_object(), "{response}");
     }
     assert_eq!(
         world

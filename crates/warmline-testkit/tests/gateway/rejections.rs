@@ -379,11 +379,11 @@ async fn an_answer_under_the_modern_version_is_refused_in_its_words() {
         json!({ "jsonrpc": "2.0", "id": 7, "error": { "code": 1, "message": "no" } }),
     ] {
         let reply = send(world.gateway.address(), &post(PATH, &[MODERN], &answer)).await;
-        let said = reply.json();
-        let found = (reply.status, &said["error"]["code"]);
+        let body = reply.json();
+        let found = (reply.status, &body["error"]["code"]);
         assert_eq!(found, (400, &json!(-32600)));
-        assert_eq!(said["id"], Value::Null);
-        let words = said["error"]["message"].as_str().unwrap();
+        assert_eq!(body["id"], Value::Null);
+        let words = body["error"]["message"].as_str().unwrap();
         assert!(words.contains("modern client"), "{words}");
     }
     world.finish().await;
@@ -404,8 +404,8 @@ async fn what_is_refused_on_a_stream_has_its_lines() {
         (list(), "begins with initialize"),
         (json!([list()]), "begins with initialize"),
     ] {
-        let said = send(address, &post(&place, &[ALICE], &message)).await;
-        assert_eq!(said.status, 202);
+        let response = send(address, &post(&place, &[ALICE], &message)).await;
+        assert_eq!(response.status, 202);
         let answer = stream.message().await.unwrap();
         assert!(answer.to_string().contains(refused), "{answer}");
     }

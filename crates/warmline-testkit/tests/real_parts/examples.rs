@@ -52,37 +52,37 @@ fn says(said: &str, line: &str) {
 /// one session with each server, and nothing is left of it.
 #[tokio::test]
 async fn an_agent_and_its_sub_agents_share_the_sessions_of_their_run() {
-    let said = run("agent_run").await;
-    says(&said, "without run: there is no note plan");
-    says(&said, "9 steps in 1 session, opened once, ended once");
-    says(&said, "no session, no process and no run is left");
+    let output = run("agent_run").await;
+    says(&output, "without run: there is no note plan");
+    says(&output, "9 steps in 1 session, opened once, ended once");
+    says(&output, "no session, no process and no run is left");
 }
 
 /// A82, A89, A90, A92, A95, A100, A106, S16: a pool by identity under load, with breakers for a dead
 /// server and for a bad token.
 #[tokio::test]
 async fn a_pool_by_identity_holds_its_limits_under_load() {
-    let said = run("identity_pool").await;
+    let output = run("identity_pool").await;
     says(
-        &said,
+        &output,
         "24 sessions, at most 4 of a tenant, none shared by two",
     );
-    says(&said, "careful opens a session and is served");
-    says(&said, "the server is back, and calls pass");
+    says(&output, "careful opens a session and is served");
+    says(&output, "the server is back, and calls pass");
 }
 
 /// A115, A116, A117, A120, A121, A137, A139, A203: a lazy client that is resolved at its first call,
 /// heals on 404, and resumes its session after a restart.
 #[tokio::test]
 async fn a_lazy_client_heals_and_goes_on_after_a_restart() {
-    let said = run("lazy_client").await;
-    says(&said, "20 calls at once, looked up once, one handshake");
+    let output = run("lazy_client").await;
+    says(&output, "20 calls at once, looked up once, one handshake");
     says(
-        &said,
+        &output,
         "tools/call, initialize, notifications/initialized, tools/call",
     );
     says(
-        &said,
+        &output,
         "the first call is the first request, and its count is 3",
     );
 }
@@ -91,9 +91,9 @@ async fn a_lazy_client_heals_and_goes_on_after_a_restart() {
 /// environment variables.
 #[tokio::test]
 async fn declarations_and_two_variables_are_enough_for_any_server() {
-    let said = run("declared_sessions").await;
+    let output = run("declared_sessions").await;
     says(
-        &said,
+        &output,
         "the same declarations served a local, a stateless and a session server",
     );
 }
@@ -116,6 +116,6 @@ async fn the_program_of_the_rust_guide_compiles_and_runs() {
     let script = format!("#!/bin/sh\nshift\nexec '{ledger}' \"$@\"\n");
     std::fs::write(&stand_in, script).unwrap();
     std::fs::set_permissions(&stand_in, PermissionsExt::from_mode(0o755)).unwrap();
-    let said = run_with("rust_guide", Some(programs.path())).await;
-    assert_eq!(said, "a: look first\nb: look first\n");
+    let output = run_with("rust_guide", Some(programs.path())).await;
+    assert_eq!(output, "a: look first\nb: look first\n");
 }

@@ -16,8 +16,8 @@ fn a_program_keeps_its_counter_between_two_commands() {
     assert_eq!(background.counted("other"), r#"{"count":1}"#);
     assert_eq!(background.counted("trip"), r#"{"count":4}"#);
     let words = ["request", "tools/call", "name=counter", "--run", "trip"];
-    let told = background.run(&against_demo(&words, &["--era", "legacy"]));
-    told.prints(r#""count": 5"#);
+    let output = background.run(&against_demo(&words, &["--era", "legacy"]));
+    output.prints(r#""count": 5"#);
     assert_eq!(background.ps("run").len(), 2);
     assert_eq!(background.ps("session").len(), 2);
     shows!(background.warmline, @r"
@@ -126,8 +126,8 @@ fn the_answer_says_whether_the_session_was_warm() {
     [PAD]warmline · run trip · warm · call [TIME]
     "#);
     let words = against_demo(&["tools", "--run", "trip", "--json"], &[]);
-    let told = background.run(&words);
-    assert_eq!(told.stdout.lines().count(), 24, "{told}");
+    let output = background.run(&words);
+    assert_eq!(output.stdout.lines().count(), 24, "{output}");
 }
 
 /// A program belongs to its run: a command that comes from another folder gets the process that
@@ -140,8 +140,7 @@ fn a_program_starts_where_its_run_first_named_it() {
     assert_eq!(background.counted_in("two", "other"), r#"{"count":1}"#);
     assert_eq!(background.counted_in("one", "third"), r#"{"count":1}"#);
     let folders = |run: &str| {
-        let told = background.run(&["ps", "--json"]);
-        told.prints(run);
+        background.run(&["ps", "--json"]).prints(run);
         let lines = background.ps("session");
         let line = lines
             .iter()
@@ -158,10 +157,10 @@ fn a_program_starts_where_its_run_first_named_it() {
         let words = ["call", "counter", "--run", run, "--", "sh", "-c", &script];
         let mut command = background.warmline.command(&words);
         let folder = background.warmline.work().join(folder);
-        let told = background
+        let output = background
             .warmline
             .told(&command.current_dir(&folder).output().unwrap());
-        told.exits(0);
+        output.exits(0);
         std::fs::read_to_string(folder.join("started-in")).unwrap()
     };
     for (folder, run) in [("one", "here"), ("two", "there")] {
@@ -176,9 +175,9 @@ fn a_command_may_decide_otherwise_about_a_server_that_is_there() {
     let background = Background::up();
     let era = |words: &[&str], run: &str| {
         let all = [&["call", "counter", "--json", "--run", run], words].concat();
-        let told = background.run(&against_demo(&all, &[]));
-        told.exits(0);
-        let said: Value = serde_json::from_str(told.stdout.lines().last().unwrap()).unwrap();
+        let output = background.run(&against_demo(&all, &[]));
+        output.exits(0);
+        let said: Value = serde_json::from_str(output.stdout.lines().last().unwrap()).unwrap();
         said["era"].as_str().unwrap().to_owned()
     };
     assert_eq!(era(&[], "one"), "legacy");
@@ -221,8 +220,8 @@ fn a_program_finds_the_variables_of_its_own_command() {
         .env("TERM", "of-the-command")
         .env("PASSED", "on")
         .env("SECRET", "canary");
-    let told = background.warmline.told(&command.output().unwrap());
-    told.exits(0);
+    let output = background.warmline.told(&command.output().unwrap());
+    output.exits(0);
     let variables = std::fs::read_to_string(background.warmline.work().join("variables")).unwrap();
     assert!(variables.contains("TERM=of-the-command\n"), "{variables}");
     assert!(variables.contains("PASSED=on\n"), "{variables}");
@@ -237,14 +236,14 @@ fn a_command_that_nobody_trusts_is_not_run_by_the_gateway_either() {
     let background = Background::up();
     let declared = format!("[servers.own]\ncommand = ['{BINARY}', 'demo-server', '--stdio']\n");
     background.warmline.write("warmline.toml", &declared);
-    let told = background.run(&["call", "own", "counter", "--run", "trip"]);
-    assert!(told.stderr.starts_with("error[config-untrusted]"), "{told}");
+    let output = background.run(&["call", "own", "counter", "--run", "trip"]);
+    output.says_first("error[config-untrusted]");
     assert!(background.ps("session").is_empty());
     assert_eq!(background.run(&["trust", "--yes"]).exit, 0);
     for count in 1..=2 {
-        let told = background.run(&["call", "own", "counter", "--run", "trip"]);
-        let printed = told.stdout.trim();
-        assert_eq!(printed, format!(r#"{{"count":{count}}}"#), "{told}");
+        let output = background.run(&["call", "own", "counter", "--run", "trip"]);
+        let printed = output.stdout.trim();
+        assert_eq!(printed, format!(r#"{{"count":{count}}}"#), "{output}");
     }
     assert_eq!(background.ps("session")[0]["server"], "own");
 }
@@ -272,8 +271,8 @@ fn a_run_over_http_goes_on_when_the_gateway_comes_and_goes() {
 #[test]
 fn a_failure_is_told_as_if_nothing_stood_between() {
     let background = Background::up();
-    let told = background.run(&["call", "x", "--run", "trip", "--", "no-such-program-here"]);
-    tells!(told, @r"
+    let output = background.run(&["call", "x", "--run", "trip", "--", "no-such-program-here"]);
+    tells!(output, @r"
     exit: 3
     ----- stderr -----
     error[cannot-reach]: the program of `no-such-program-here` was not found: `no-such-program-here`
@@ -281,8 +280,8 @@ fn a_failure_is_told_as_if_nothing_stood_between() {
       delivery: unsent (not executed, safe to call again)
       hint: install it, or give its full path as `command`
     ");
-    let told = background.run(&against_demo(&["call", "countr", "--run", "trip"], &[]));
-    tells!(told, @r"
+    let output = background.run(&against_demo(&["call", "countr", "--run", "trip"], &[]));
+    tells!(output, @r"
     exit: 2
     ----- stderr -----
     error[tool-unknown]: `warmline` has no tool `countr`
@@ -299,12 +298,12 @@ fn a_failure_is_told_as_if_nothing_stood_between() {
         "--timeout",
         "1s",
     ];
-    let told = background.run(&against_demo(&words, &["--", "--fault", fault]));
-    told.exits(4);
+    let output = background.run(&against_demo(&words, &["--", "--fault", fault]));
+    output.exits(4);
     let fault = r#"{"tool":"pay","fault":{"crash":"after-executing"}}"#;
     let words = ["call", "pay", "amount=3", "--run", "died"];
-    let told = background.run(&against_demo(&words, &["--", "--fault", fault]));
-    told.exits(4);
+    let output = background.run(&against_demo(&words, &["--", "--fault", fault]));
+    output.exits(4);
 }
 
 /// A129: what a program remembered is lost with the gateway that held it. The next command of the run
@@ -317,9 +316,9 @@ fn what_a_program_lost_with_the_gateway_is_told_by_the_next_command() {
     assert_eq!(background.run(&["down"]).exit, 0);
     let call = |run: &str| {
         let words = ["call", "counter", "--json", "--run", run];
-        let told = background.run(&against_demo(&words, &["--era", "legacy"]));
-        told.exits(0);
-        let last = told.stdout.lines().last().unwrap();
+        let output = background.run(&against_demo(&words, &["--era", "legacy"]));
+        output.exits(0);
+        let last = output.stdout.lines().last().unwrap();
         let said: Value = serde_json::from_str(last).unwrap();
         let lost = said["state_lost"].as_bool().unwrap();
         assert_eq!(last.contains("Note: the server `warmline` lost"), lost);
@@ -345,16 +344,18 @@ fn a_home_with_a_long_path_stops_no_command() {
     };
     let warmline = long();
     let counter = against_demo(&["call", "counter", "--run", "trip"], &[]);
-    let told = warmline.run(&counter);
-    assert_eq!((told.exit, told.stdout.as_str()), (0, "{\"count\":1}\n"));
+    let output = warmline.run(&counter);
+    output.exits(0);
+    assert_eq!(output.stdout, "{\"count\":1}\n");
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     for count in 1..=2 {
-        let told = warmline.run(&["call", &server.url(), "counter", "--run", "trip"]);
+        let output = warmline.run(&["call", &server.url(), "counter", "--run", "trip"]);
         let counted = format!("{{\"count\":{count}}}\n");
-        assert_eq!((told.exit, told.stdout), (0, counted));
+        assert_eq!((output.exit, output.stdout), (0, counted));
     }
-    let told = warmline.run(&["up"]);
-    told.fails()
+    let output = warmline.run(&["up"]);
+    output
+        .fails()
         .says("the system allows")
         .says("XDG_RUNTIME_DIR");
     // Where sockets have a folder of their own, it is up there.
@@ -362,8 +363,12 @@ fn a_home_with_a_long_path_stops_no_command() {
     let warmline = long().with("XDG_RUNTIME_DIR", sockets.to_str().unwrap());
     let background = Background::up_in(warmline, &[]);
     let counted = |number: u32| {
-        let told = background.run(&counter);
-        assert_eq!(told.stdout, format!("{{\"count\":{number}}}\n"), "{told}");
+        let output = background.run(&counter);
+        assert_eq!(
+            output.stdout,
+            format!("{{\"count\":{number}}}\n"),
+            "{output}"
+        );
     };
     counted(1);
     counted(2);

@@ -338,6 +338,6 @@ pub(crate) async fn echo(ledger: &ServerHandle) {
 }
 
 pub(crate) fn is_echo(result: &ToolResult, value: &Value) {
-    let said: Value = result.structured().unwrap();
-    assert_eq!(said["arguments"], *value);
+    let reply: Value = result.structured().unwrap();
+    assert_eq!(reply["arguments"], *value);
 }

@@ -260,8 +260,8 @@ async fn a_record_knows_of_state_left_by_a_call_that_ended_in_an_error() {
     server.control().forget_sessions();
     let second = life(&server, &store);
     let (run, ledger) = chat(&second);
-    let told = ledger.call("counter", json!({})).await.unwrap();
-    assert!(told.state_lost(), "{told:?}");
+    let reply = ledger.call("counter", json!({})).await.unwrap();
+    assert!(reply.state_lost(), "{reply:?}");
     run.end().await;
     second.close().await;
 }
@@ -314,9 +314,9 @@ async fn a_process_that_ended_with_its_program_is_told_of() {
     assert_eq!(store.records().await, OF_THE_SERVER + 1);
     let second = life();
     let (run, ledger) = chat(&second);
-    let told = ledger.call("counter", json!({})).await.unwrap();
-    assert!(told.state_lost(), "{}", told.text());
-    assert_eq!(told.structured::<Value>().unwrap()["count"], 1);
+    let reply = ledger.call("counter", json!({})).await.unwrap();
+    assert!(reply.state_lost(), "{}", reply.text());
+    assert_eq!(reply.structured::<Value>().unwrap()["count"], 1);
     let next = ledger.call("counter", json!({})).await.unwrap();
     assert!(!next.state_lost());
     run.end().await;

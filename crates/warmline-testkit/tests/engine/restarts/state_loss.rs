@@ -52,8 +52,8 @@ async fn a_loss_that_nobody_was_told_of_is_told_in_the_next_life() {
         first.close().await;
         let second = life_under(then, &server, &store);
         let (run, ledger) = chat(&second);
-        let told = ledger.call("counter", json!({})).await;
-        assert!(says_so(then, &told), "{then:?}, {heals}: {told:?}");
+        let reply = ledger.call("counter", json!({})).await;
+        assert!(says_so(then, &reply), "{then:?}, {heals}: {reply:?}");
         let next = ledger.call("counter", json!({})).await.unwrap();
         assert!(!next.state_lost(), "{then:?}, {heals}: told once");
         run.detach();
@@ -127,8 +127,8 @@ async fn a_loss_that_is_told_after_all_is_not_told_again() {
         let run = first.named_run("chat").unwrap();
         forgotten(&server, &run).await;
         let ledger = run.server(LEDGER).unwrap();
-        let told = ledger.call("counter", json!({})).await;
-        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        let reply = ledger.call("counter", json!({})).await;
+        assert!(says_so(then, &reply), "{then:?}: {reply:?}");
         let expected = count(&ledger).await;
         run.detach();
         first.close().await;
@@ -202,8 +202,8 @@ async fn each_run_of_a_killed_life_is_told_what_was_lost_for_all() {
         }
         server.control().forget_sessions();
         let first = runs[0].server(LEDGER).unwrap();
-        let told = first.call("echo", json!({})).repeatable().await;
-        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        let reply = first.call("echo", json!({})).repeatable().await;
+        assert!(says_so(then, &reply), "{then:?}: {reply:?}");
         store.asked();
         count(&first).await;
         until("its record says so", || store.asked().contains(&"save")).await;
@@ -218,8 +218,8 @@ async fn each_run_of_a_killed_life_is_told_what_was_lost_for_all() {
         for name in ["two", "three"] {
             let run = next.named_run(name).unwrap();
             let ledger = run.server(LEDGER).unwrap();
-            let told = ledger.call("counter", json!({})).await;
-            assert!(says_so(then, &told), "{then:?}, {name}: {told:?}");
+            let reply = ledger.call("counter", json!({})).await;
+            assert!(says_so(then, &reply), "{then:?}, {name}: {reply:?}");
             let after = ledger.call("counter", json!({})).await.unwrap();
             assert!(!after.state_lost(), "{then:?}, {name}: told once");
             run.end().await;
@@ -253,8 +253,8 @@ async fn who_begins_after_a_loss_is_not_told_when_its_server_is_declared_anew() 
         let ledger = late.server(LEDGER).unwrap();
         let next = ledger.call("counter", json!({})).await.unwrap();
         assert!(!next.state_lost(), "{then:?}");
-        let told = run.server(LEDGER).unwrap().call("counter", json!({})).await;
-        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        let reply = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+        assert!(says_so(then, &reply), "{then:?}: {reply:?}");
         for run in [run, late] {
             run.end().await;
         }
@@ -291,8 +291,8 @@ async fn the_loss_of_an_old_session_is_no_old_loss() {
         server.control().clear_faults();
         let next = life();
         let run = next.named_run("chat").unwrap();
-        let told = run.server(LEDGER).unwrap().call("counter", json!({})).await;
-        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        let reply = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+        assert!(says_so(then, &reply), "{then:?}: {reply:?}");
         run.end().await;
         next.close().await;
         killed.close().await;

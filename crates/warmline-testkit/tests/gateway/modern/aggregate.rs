@@ -30,9 +30,9 @@ async fn result(world: &Merged, method: &str, params: Value) -> Value {
 #[tokio::test]
 async fn all_servers_are_one_in_the_modern_era_as_well() {
     let world = two().await;
-    let said = result(&world, "server/discover", json!({})).await;
-    assert_eq!(said["supportedVersions"], json!(["2026-07-28"]));
-    assert_eq!(said["capabilities"]["tools"]["listChanged"], true);
+    let response = result(&world, "server/discover", json!({})).await;
+    assert_eq!(response["supportedVersions"], json!(["2026-07-28"]));
+    assert_eq!(response["capabilities"]["tools"]["listChanged"], true);
     let found = world.asked("server/discover");
     assert_eq!(found, (0, 0), "nothing is opened for it");
     let tools = result(&world, "tools/list", json!({})).await;

@@ -198,8 +198,8 @@ async fn a_kind_of_result_that_nobody_declared_is_an_error() {
         let back = wire.send(&world).await;
         assert_eq!(back.refusal(), (200, expected), "{what}: {back:?}");
         if expected != 0 {
-            let told = back.json();
-            let delivery = &told["error"]["data"]["warmline"]["delivery"];
+            let response = back.json();
+            let delivery = &response["error"]["data"]["warmline"]["delivery"];
             assert_eq!(delivery, "answered", "{what}: the call ran");
         }
     }

@@ -35,8 +35,8 @@ impl Remembers {
         match self {
             Self::Count => result.text().lines().last().unwrap().parse().unwrap(),
             Self::Thoughts => {
-                let said: Value = result.structured().unwrap();
-                said["thoughtHistoryLength"].as_u64().unwrap()
+                let reply: Value = result.structured().unwrap();
+                reply["thoughtHistoryLength"].as_u64().unwrap()
             },
         }
     }
