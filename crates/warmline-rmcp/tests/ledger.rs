@@ -367,6 +367,11 @@ async fn a_client_hears_its_session_between_calls_and_is_heard() {
     stage.run.end().await;
     stage.warm.close().await;
     assert_eq!(stage.ledger.violations(), Vec::<String>::new());
+    let ledger = stage.ledger.ledger();
+    assert_eq!(
+        ledger.messages_received("notifications/roots/list_changed"),
+        1
+    );
 }
 
 /// A notification that could not be delivered is not called sent.
