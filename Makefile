@@ -97,7 +97,7 @@ soak:        ## what runs for long: schedules, state machines, storms, thousands
 	@echo '== soak: schedules'
 	WARMLINE_SCHEDULES=20000 $(CARGO) test $(LOCKED) --profile soak -p warmline-pool --test schedules
 	@echo '== soak: state machines'
-	WARMLINE_CASES=20000 $(CARGO) test $(LOCKED) --profile soak -p warmline-core --test pool
+	WARMLINE_CASES=20000 $(CARGO) test $(LOCKED) --profile soak -p warmline-core --test core_rules pool
 	@echo '== soak: runs, one after the other and side by side'
 	WARMLINE_RUNS=10000 $(CARGO) test $(LOCKED) --profile soak -p warmline-testkit --test endurance many_runs -- --nocapture
 	@echo '== soak: storms of restarts'
@@ -108,7 +108,7 @@ soak:        ## what runs for long: schedules, state machines, storms, thousands
 	WARMLINE_SCRIPTS=5000 $(CARGO) test $(LOCKED) --profile soak -p warmline-testkit --test gateway differential
 
 pages:       ## write the generated pages of docs/
-	$(CARGO) test $(LOCKED) -q -p warmline-core --test pool -- --ignored write_the_page_of_states
+	$(CARGO) test $(LOCKED) -q -p warmline-core --test core_rules -- --ignored write_the_page_of_states
 	$(CARGO) test $(LOCKED) -q -p warmline-config --lib -- --ignored write_the_reference_page
 	WARMLINE_BLESS=1 $(CARGO) test $(LOCKED) -q -p warmline-testkit --test engine -- the_page_of_metrics
 	WARMLINE_BLESS=1 $(CARGO) test $(LOCKED) -q -p warmline-testkit --test project guarantees

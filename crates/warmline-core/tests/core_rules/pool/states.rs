@@ -20,7 +20,7 @@ const HEAD: &str = "\
 # The states of a session
 
 What each event does in each state of a session. This page is written by a test that walks all pairs \
-(`crates/warmline-core/tests/pool/states.rs`) and fails when page and code differ.
+(`crates/warmline-core/tests/core_rules/pool/states.rs`) and fails when page and code differ.
 
 ```
               asked for               opened             asked for
@@ -360,11 +360,11 @@ fn effect_words(effect: Effect) -> String {
 /// reliability I8: every event in every state, as the page says it.
 #[test]
 fn the_page_of_states_says_what_the_machine_does() {
-    let written = include_str!("../../../../docs/reference/session-states.md");
+    let written = include_str!("../../../../../docs/reference/session-states.md");
     assert!(
         written == page(),
         "docs/reference/session-states.md is behind the machine; write it anew:\n\
-         cargo test -p warmline-core --test pool -- --ignored write_the_page_of_states"
+         cargo test -p warmline-core --test core_rules -- --ignored write_the_page_of_states"
     );
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Histories are drawn at random; `WARMLINE_CASES` says how many, and a history that fails is
 //! shown with the `WARMLINE_SEED` that repeats it.
-#![cfg(test)]
 
 mod model;
 mod model_test;

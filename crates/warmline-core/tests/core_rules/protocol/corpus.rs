@@ -4,7 +4,7 @@
     unreachable_pub,
     reason = "the targets reach them in their own workspace"
 )]
-#[path = "../../../../fuzz/src/lib.rs"]
+#[path = "../../../../../fuzz/src/lib.rs"]
 mod bodies;
 
 use std::path::Path;
