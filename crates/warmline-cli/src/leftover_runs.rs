@@ -173,7 +173,7 @@ impl LeftoverRun {
         let (run, server) = (&self.run, &self.display_name);
         let first = match self.holder {
             SessionHolder::Command => "",
-            // Only there the session belongs to whoever sends that header.
+            // Only there the session belongs to the caller that sends that header.
             SessionHolder::Gateway | SessionHolder::StdioClient => "`warmline up`, then ",
         };
         Problem::usage(format!(

@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// reliability F69: whoever does not read the log holds nobody up, and what is lost is counted.
+    /// reliability F69: a reader that does not read the log delays nobody, and lost lines are counted.
     #[test]
     fn a_reader_that_hangs_loses_lines_and_holds_nobody_up() {
         let (let_go, held) = sync_channel(0);

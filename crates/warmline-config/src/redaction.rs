@@ -5,7 +5,7 @@ use url::Url;
 
 use crate::expand::{Expansion, variable_names};
 
-/// What stands for an argument that may be secret until somebody fills it in.
+/// The placeholder of an argument that may be secret, for the user to fill in.
 pub const PLACEHOLDER: &str = "FILL_IN";
 
 /// What people see instead of a secret.

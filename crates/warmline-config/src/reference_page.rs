@@ -41,7 +41,7 @@ fn the_reference_page_says_what_the_tables_say() {
     let page = std::fs::read_to_string(PAGE_PATH).unwrap();
     assert!(
         render_page(&page) == page,
-        "docs/reference/settings.md is behind the tables; write it anew:\n\
+        "docs/reference/settings.md is behind the tables; write it again:\n\
          make pages"
     );
 }
@@ -53,7 +53,7 @@ fn write_the_reference_page() {
     std::fs::write(PAGE_PATH, render_page(&page)).unwrap();
 }
 
-/// The page with every part between `<!-- settings: NAME -->` and `<!-- end -->` written anew.
+/// The page with every part between `<!-- settings: NAME -->` and `<!-- end -->` written again.
 fn render_page(page: &str) -> String {
     let mut parts = render_parts::<ServerSettings>(SERVER_PARTS);
     parts.extend(render_parts::<EngineSettings>(ENGINE_PARTS));

@@ -511,7 +511,7 @@ mod tests {
         }
     }
 
-    /// S33: a server that is known by slug and folder is looked up by whoever can.
+    /// S33: a server that is known by slug and folder needs a resolver.
     #[test]
     fn a_server_without_a_url_is_left_to_the_resolver() {
         let text = "[servers.a]\nslug = 'github'\nfolder = 'Shared'\n";

@@ -187,7 +187,7 @@ fn render_schema() -> String {
 fn the_schema_for_editors_says_what_the_tables_say() {
     assert!(
         std::fs::read_to_string(SCHEMA_PATH).unwrap_or_default() == render_schema(),
-        "docs/reference/warmline.schema.json is behind the tables; write it anew:\n\
+        "docs/reference/warmline.schema.json is behind the tables; write it again:\n\
          make pages"
     );
 }

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::parse_text;
 
-    fn anew(json: &str) -> ServerToml {
+    fn converted(json: &str) -> ServerToml {
         let text = format!(r#"{{"mcpServers": {{"My Server": {json}}}}}"#);
         let read = parse_text(Path::new("/home/x/mcp.json"), &text).unwrap();
         read.declarations[0].to_toml()
@@ -227,14 +227,14 @@ mod tests {
             (r#"{"url": "https://example.com/mcp", "headers": {"X-Api": "canary"}}"#, "the header `X-Api` was not taken over"),
         ];
         for (json, holds) in table {
-            let anew = anew(json);
-            assert!(!anew.toml.contains("canary"), "{}", anew.toml);
+            let written = converted(json);
+            assert!(!written.toml.contains("canary"), "{}", written.toml);
             assert!(
-                anew.toml.contains(holds),
+                written.toml.contains(holds),
                 "{holds} is missing:\n{}",
-                anew.toml
+                written.toml
             );
-            let read = parse_text(Path::new("warmline.toml"), &anew.toml).unwrap();
+            let read = parse_text(Path::new("warmline.toml"), &written.toml).unwrap();
             assert_eq!(read.declarations[0].name, "my-server");
         }
     }

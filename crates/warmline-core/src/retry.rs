@@ -370,7 +370,7 @@ const fn class_of_reason(reason: Reason) -> FailureClass {
         Reason::RateLimited => FailureClass::Throttled,
         Reason::TooEarly | Reason::Version => FailureClass::RetryOnce,
         // A third of a reply would not be smaller, a forbidden thing not allowed the next time;
-        // what ran out of time has none left. Drivers list tools anew for a header that does not
+        // what ran out of time has none left. Drivers list tools again for a header that does not
         // fit, and a program that is not there does not appear.
         Reason::Tls | Reason::Proxy | Reason::ReplyTooLarge | Reason::Timeout
         | Reason::TimeoutUnsent | Reason::Redirect | Reason::Rejected | Reason::RejectedUnclear

@@ -42,7 +42,7 @@ pub struct DemoServerOptions {
     pub transport: Transport,
     /// What kind of server it is.
     pub personality: Personality,
-    /// Where its ledger is written, one JSON object a line; the file is made anew.
+    /// Where its ledger is written, one JSON object a line; an old file is replaced.
     pub ledger: Option<PathBuf>,
     /// What it does wrong from the start.
     pub rules: Vec<FaultRule>,

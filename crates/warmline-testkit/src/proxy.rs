@@ -69,7 +69,7 @@ pub enum LinkFailure {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureRepeat {
-    /// To all, until the lane is set anew.
+    /// To all, until the lane is set again.
     #[default]
     Always,
     /// To one; then the lane is good.

@@ -1,6 +1,6 @@
 //! The cancel sweep: a future dropped at every one of its await points.
 //!
-//! The future is made anew for each point, polled that often, and dropped: once right after the
+//! A new future is made for each point, polled that often, and dropped: once right after the
 //! poll, once when it was woken for the next. The second finds what takes a wake-up with it to the
 //! grave. It goes on until the future completes by itself.
 //!

@@ -128,7 +128,7 @@ fn every_command_that_speaks_to_a_server_joins_the_run() {
     let output = warmline.run(&["call", &url, "ask_form", "--run", "trip"]);
     assert!(
         output.stdout.contains(r#"{"action":"decline"}"#),
-        "whoever opened the session, its calls can be asked something: {output}"
+        "calls on a session that another command opened can be asked something: {output}"
     );
 }
 

@@ -161,7 +161,7 @@ fn what_a_gateway_says_of_a_server_is_the_headline() {
     serving.stop(&warmline);
 }
 
-/// Whoever shows the token of this machine runs the gateway, and reads what is wrong without its log.
+/// Requests with the token of this machine see the cause of an error, without the log.
 #[test]
 fn our_own_user_is_told_the_cause_also_over_the_network() {
     let warmline = Warmline::new();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::home::until;
 
-/// The state that it gives to whoever it asks, which must come back as it is.
+/// The request state that it sends with a question. It must come back unchanged.
 pub(crate) const STATE: &str = "état \"1\" \\ / \t ==";
 
 /// One request.

@@ -248,7 +248,7 @@ fn runs_end(home: &Home, fake: &Fake) {
     }
 }
 
-/// Writes the fixtures anew, by a program of before:
+/// Writes the fixtures again, with a program of before:
 /// `make before WARMLINE_BEFORE=PROGRAM`
 #[test]
 #[ignore = "writes the fixtures instead of looking at them"]

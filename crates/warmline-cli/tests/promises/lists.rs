@@ -37,7 +37,7 @@ fn items(page: &str) -> Vec<Item> {
     items
 }
 
-/// What stands behind a word in brackets, where it is a list of words or one word.
+/// The content of `[what: …]`, where that is one word or a list of possible values.
 fn bracket(text: &str, what: &str) -> String {
     let inside = text
         .split_once(&format!("[{what}: "))

@@ -62,7 +62,7 @@ impl fmt::Display for ServerChanges {
     }
 }
 
-/// Hears that servers are declared, decided anew or taken away.
+/// Learns that servers are declared, changed or removed.
 #[derive(Clone, Debug)]
 pub struct ServerSetWatcher(watch::Receiver<u64>);
 
